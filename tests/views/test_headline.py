@@ -34,23 +34,29 @@ def test_on_a_device_it_says_how_long_why_and_where(saved: Saved, name: str, har
     assert costed.prediction is not None
     assert costed.device is not None
     spot = costed.hotspots[0]
-    most = max(costed.bounds, key=lambda b: b.share)
+    bound, share = max(costed.waits.items(), key=lambda w: w[1])
     assert said.startswith(f"{profile.model.name} on {costed.device.name}, ")
-    assert f": {costed.prediction.written}; {units.percent(most.share)} of the time is " in said
-    calls = f", in {spot.nodes} operator calls" if most.bound is Bound.LAUNCH else ""
-    assert said.endswith(f"; costliest {spot.label}, {units.percent(spot.share)} of it{calls}.")
+    waits = (
+        costed.prediction.limiting if costed.hosted else f"{units.percent(share)} of the time is "
+    )
+    assert f": {costed.prediction.written}; {waits}" in said
+    calls = f"it, in {spot.nodes} operator calls" if bound is Bound.LAUNCH else "it"
+    of = "its work" if costed.hosted else calls
+    assert said.endswith(f"; costliest {spot.label}, {units.percent(spot.share)} of {of}.")
     assert meaning
 
 
-def test_where_launches_are_the_limit_it_says_how_many_calls_the_costliest_makes(
-    saved: Saved,
-) -> None:
-    """What its attention computes itself is 2.7 % of the FLOPs: the time is that of its calls."""
+def test_where_the_host_is_the_limit_it_says_so_and_what_the_device_works_for(saved: Saved) -> None:
+    """Its attention itself makes most calls, and its activation most work for the device."""
     costed = saved("gpt2").on("h100-sxm")
-    said = "h.[0-11].attn itself, 25.2 % of it, in 204 operator calls."
-    assert said in headline(costed)[0]
-    assert "25.2 % of the time, in 204 operator calls" in explained(facts_of(costed, "gpt2"))
-    assert len(costed.tree.hot_spots(1)[0].leaves) == 204 / 12
+    assert "the device works for 1.3 ms, and waits for launches 81.7 % of the time; costliest " in (
+        said := headline(costed)[0]
+    )
+    assert said.endswith("h.[0-11].mlp.act, 26.8 % of its work.")
+    facts = explained(facts_of(costed, "gpt2"), width=500)
+    assert "h.[0-11].mlp.act: 26.8 % of the device's work." in facts
+    by_host = table(costed, sort="host", top=3, width=100).splitlines()
+    assert [line.split()[0] for line in by_host[3:6]] == ["GPT2Model", "h.[0-11]", "h.[0-11].attn"]
 
 
 def test_without_a_device_it_says_what_is_known(saved: Saved) -> None:

@@ -164,6 +164,7 @@ export class Figures extends Events<AppEvent> {
   /** Predicted times are of the sizes that were profiled: there are none for others. */
   private time(): void {
     this.costs.setDevice(this.device, !this.sizes);
+    this.difference?.setDevice(this.device);
   }
 
   /** What shares are of: the measure that colours show, else time where it is predicted, else FLOPs or bytes. */

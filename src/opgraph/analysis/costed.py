@@ -298,8 +298,15 @@ class CostedRecord:
 
     @property
     def seconds_by_node(self) -> Mapping[int, float] | None:
-        """The predicted seconds of every node that takes any, by its id; None without a device."""
+        """The predicted seconds that the device needs for every node that takes any, by its id; None
+        without a device."""
         return None if self.prediction is None else self.prediction.by_node
+
+    @property
+    def hosted(self) -> bool:
+        """Whether the host is the limit: then the seconds of nodes, which are the device's, add up to less
+        than the run takes."""
+        return self.prediction is not None and self.prediction.limit == "host"
 
     @property
     def measurement(self) -> Measurement | None:
@@ -349,14 +356,15 @@ class CostedRecord:
         return build_tree(
             self.graph, nodes, root=root, fold=fold,
             seconds=self.seconds_by_node, bounds=bounds, ridge=self.ridge,
+            host=None if self.prediction is None else self.prediction.by_queue["host"],
             measured=None if self.measurement is None else self.measurement.by_node,
         )  # fmt: skip
 
     @cached_property
     def bounds(self) -> tuple[BoundShare, ...]:
         """The nodes by what they wait for: on a device arithmetic, memory, launches or other ranks, with
-        their shares of the time; without one above, about or below the ridge point, with their shares of
-        the bytes."""
+        their shares of the time that it works; without one above, about or below the ridge point, with
+        their shares of the bytes."""
         kinds: tuple[Bound, ...] = (Bound.COMPUTE, Bound.BALANCED, Bound.MEMORY)
         if self.device is not None:
             from opgraph.record.kinds import DEVICE_BOUNDS, KERNEL_BOUNDS
@@ -376,6 +384,21 @@ class CostedRecord:
             BoundShare(b, len(nodes), cost, taken, (cost.bytes if taken is None else taken) / whole)
             for b, nodes, cost, taken in rows
         )
+
+    @property
+    def waits(self) -> Mapping[Bound, float]:
+        """What the run waits for, with the shares of its time, or of the bytes without a device: launches
+        alone where the host is the limit."""
+        if self.hosted:
+            return {Bound.LAUNCH: 1.0}
+        return {b.bound: b.share for b in self.bounds if b.nodes}
+
+    @property
+    def bound(self) -> Bound | None:
+        """What the whole run waits for; None where nothing is moved."""
+        if self.hosted:
+            return Bound.LAUNCH
+        return self.bound_of(self.graph.nodes, self.totals.cost)
 
     def bound_of(self, nodes: Iterable[Node], cost: Cost | None = None) -> Bound | None:
         """What some nodes wait for together: on a device where most of their time goes, without one by

@@ -292,20 +292,21 @@ class Part(Row):
         return super().to_dict() | self.part.to_dict() | {"module": self.module}
 
 
-def by_op(
-    costed: CostedRecord, *, constants_apart: bool = True, measured: bool = False
-) -> tuple[Row, ...]:
+def operator(node: Node) -> str:
+    """The operator that a node is counted with: what is made of constants is together."""
+    return CONSTANTS if node.kind == "constant" else node.op
+
+
+def by_op(costed: CostedRecord, *, measured: bool = False) -> tuple[Row, ...]:
     """What each canonical operator costs, the costliest first.
 
     By the seconds of nodes on a device or, where `measured`, those that they took; by FLOPs, by bytes, by
-    name. What only steers (grad mode, autocast) is none. Unless they stand apart, what is made of constants
-    is one entry.
+    name. What only steers (grad mode, autocast) is none, and what is made of constants is one entry.
     """
     groups: dict[str, list[Node]] = {}
     for node in costed.graph.nodes:
         if node.kind not in ("input", "output", "control"):
-            gathered = node.kind == "constant" and not constants_apart
-            groups.setdefault(CONSTANTS if gathered else node.op, []).append(node)
+            groups.setdefault(operator(node), []).append(node)
     rows = (Row(costed, op, "", len(n), None, cost_of(n), tuple(n)) for op, n in groups.items())
 
     def order(row: Row) -> tuple[float, int, int, str]:

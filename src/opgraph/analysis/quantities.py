@@ -87,7 +87,8 @@ def _memory_share(costed: CostedRecord) -> float | None:
 
 def _bound(bound: Bound) -> Quantity:
     def share(costed: CostedRecord) -> float | None:
-        return next((b.share for b in costed.bounds if b.bound is bound), None)
+        known = any(b.bound is bound for b in costed.bounds)
+        return costed.waits.get(bound, 0.0) if known else None
 
     return Quantity(f"{bound.value}_bound", f"Bound by {bound.label}", "share", share)
 
@@ -99,8 +100,9 @@ TIMED = (
     Quantity("ridge", "Ridge point", "intensity", lambda c: c.ridge),
     *map(_bound, DEVICE_BOUNDS),
 )
-"""On a device: the predicted latency of a run, items of the batch a second, the share of its memory that is
-needed (above one, it does not fit), the ridge point, and the shares of the time by what it is bound by."""
+"""On a device: the predicted latency of a run, items of the batch a second, the share of its memory that
+is needed (above one, it does not fit), the ridge point, and the shares of the time by what it is bound
+by (launches alone where the host is the limit)."""
 
 
 MEASURED = Quantity("measured", "Measured", "seconds", _measured)

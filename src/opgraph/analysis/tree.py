@@ -30,7 +30,8 @@ __all__ = [
 
 class Metric(StrEnum):
     """What is summed over an item. `BYTES` are read and written, `MEMORY` is what its nodes allocate,
-    `NO_WORK` counts kernels that are views."""
+    `NO_WORK` counts kernels that are views, `SECONDS` are the device's and `HOST` those of the host that
+    launches them."""
 
     FLOPS = "flops"
     OTHER_FLOPS = "other_flops"
@@ -43,10 +44,11 @@ class Metric(StrEnum):
     NO_WORK = "no_work"
     UNKNOWN = "unknown"
     SECONDS = "seconds"
+    HOST = "host"
     MEASURED = "measured"
 
 
-_TIMES = (Metric.SECONDS, Metric.MEASURED)
+_TIMES = (Metric.SECONDS, Metric.HOST, Metric.MEASURED)
 """What differs between repetitions that cost the same."""
 
 
@@ -142,9 +144,9 @@ _OF_KERNELS: Mapping[Metric, Callable[[Sequence[int]], int]] = {
 @dataclass(frozen=True, eq=False)
 class Tree:
     """The tree of a graph, or of some of its nodes, with its figures. `items` are in order, parents before
-    their children. Where a device is named, `seconds` are those predicted for each node, by its id, and
-    `bounds` what it waits for there; without one items are judged by the `ridge` point. `measured` are the
-    seconds that each node took where it was run."""
+    their children. Where a device is named, `seconds` are those predicted for each node, by its id, `host`
+    those that the host launches it for, and `bounds` what it waits for there; without one items are judged
+    by the `ridge` point. `measured` are the seconds that each node took where it was run."""
 
     graph: Graph
     nodes: tuple[Node, ...]
@@ -153,6 +155,7 @@ class Tree:
     bounds: Mapping[int, Bound] | None = None
     ridge: float = GENERIC_RIDGE
     measured: Mapping[int, float] | None = None
+    host: Mapping[int, float] | None = None
 
     @property
     def root(self) -> Item:
@@ -255,12 +258,12 @@ class Tree:
         return metric not in _TIMES or self._times(metric) is not None
 
     def _times(self, metric: Metric) -> Mapping[int, float] | None:
-        return self.seconds if metric is Metric.SECONDS else self.measured
+        return {Metric.SECONDS: self.seconds, Metric.HOST: self.host}.get(metric, self.measured)
 
     @property
     def metric(self) -> Metric:
         """What shares are of where nothing else is asked for (see `usual_metric`)."""
-        timed, measured = map(self.has, _TIMES)
+        timed, measured = self.has(Metric.SECONDS), self.has(Metric.MEASURED)
         return usual_metric(self.cost(self.root), timed=timed, measured=measured)
 
     def cost(self, item: Item) -> Cost:
@@ -450,15 +453,16 @@ def build_tree(
     bounds: Mapping[int, Bound] | None = None,
     ridge: float = GENERIC_RIDGE,
     measured: Mapping[int, float] | None = None,
+    host: Mapping[int, float] | None = None,
     mark: Callable[[Node], object] | None = None,
 ) -> Tree:
     """The tree of a graph, or of some nodes below `root`.
 
-    Without `fold`, equal neighbours stay apart. `seconds` are the predicted seconds of nodes and `bounds`
-    what they wait for, by their id, `measured` the seconds that they took; without a device items are
-    judged by the `ridge` point. Only nodes with
-    equal marks are folded, where there are marks (of a comparison: added, changed).
+    Without `fold`, equal neighbours stay apart. `seconds` are the predicted seconds of nodes, `host` those
+    of the host, and `bounds` what they wait for, by their id, `measured` the seconds that they took;
+    without a device items are judged by the `ridge` point. Only nodes with equal marks are folded, where
+    there are marks (of a comparison: added, changed).
     """
     listed = graph.nodes if nodes is None else tuple(nodes)
     items = items_of(graph, listed, root, mark, fold=fold)
-    return Tree(graph, listed, items, seconds, bounds, ridge, measured)
+    return Tree(graph, listed, items, seconds, bounds, ridge, measured, host)

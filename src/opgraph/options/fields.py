@@ -73,6 +73,7 @@ SORTS = (
     "bytes",
     "parameters",
     "time",
+    "host",
     "measured",
     "intensity",
     "name",

@@ -254,7 +254,7 @@ def _time(case: Case, costed: CostedRecord, device: str) -> Row:
     try:
         on = costed.beside(device, **case.kept)
         low, high = (None, None) if on.prediction is None else on.prediction.interval
-        bound = on.bound_of(on.graph.nodes, on.totals.cost)
+        bound = on.bound
         return row | {
             **{q.name: q.of(on) for q in TIMED if q.name in COLUMNS["times"]},
             "low": low, "high": high, "bottleneck": None if bound is None else bound.value,

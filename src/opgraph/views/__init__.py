@@ -101,7 +101,8 @@ class View:
             if value is not None and value not in known:
                 raise RenderError(f"{self.name} has no {spell(name)} {value}",
                                   hint=f"one of {', '.join(known)}")  # fmt: skip
-        timed = [spell(n) + " time" for n in ("sort", "color_by") if options.get(n) == "time"]
+        timed = [f"{spell(n)} {options[n]}" for n in ("sort", "color_by")
+                 if options.get(n) in ("time", "host")]  # fmt: skip
         for what in (*timed, *([self.name] if "hardware" in self.needs else ())):
             if "hardware" not in asked:
                 raise RenderError(f"{what} is of the time on a device",

@@ -88,7 +88,7 @@ def plumbing(
     `reads` are the ids of the nodes that make what each reads, `removed` those that are only in another
     graph, `branches` those at which data decided: they are drawn.
     """
-    hidden = [_looks_only(node) for node in graph.nodes]
+    hidden = [looks_only(node) for node in graph.nodes]
     if not any(node.kind == "output" for node in graph.nodes):
         return hidden
     little = NOTHING * sum(node.bytes for node in graph.nodes)
@@ -112,7 +112,8 @@ def plumbing(
     return hidden
 
 
-def _looks_only(node: Node) -> bool:
+def looks_only(node: Node) -> bool:
+    """Whether it does no work on data: a view of it, a constant, or what steers the program."""
     if node.kind in ("input", "output") or node.error:
         return False
     if node.kind in ("control", "constant"):

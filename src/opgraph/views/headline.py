@@ -15,6 +15,7 @@ from opgraph.record.quantization import kept_in
 from opgraph.views.terminal import safe
 
 _TIMED = "{model} on {device}, {inputs}: {total}; {share} of the time is {what}; costliest {spot}, {part}."
+_HOSTED = "{model} on {device}, {inputs}: {total}; {limit}; costliest {spot}, {part}."
 _PLAIN = (
     "{model}, {inputs}: {total}; {share} of the bytes move where {what}; costliest {spot}, {part}."
 )
@@ -67,35 +68,44 @@ _OF = {
     Metric.FLOPS: "the FLOPs",
     Metric.BYTES: "the bytes",
 }
+_IT = ("it", "its work")
+"""The same of a time, in the sentence that names it: of the run, or of a device that waits for the host."""
 
 
 def headline(costed: CostedRecord) -> tuple[str, str]:
     """The sentence and what it means; of what does no work there is nothing to be meant."""
-    seconds = costed.prediction
+    found = costed.prediction
     spots = costed.tree.hot_spots(1)
     if not spots:
         return _idle(costed), ""
-    share = max(costed.bounds, key=lambda b: b.share)
-    of = "it" if costed.tree.metric is Metric.SECONDS else whole_of(costed)
-    t = costed.totals
-    said = _sentences(costed)[seconds is None].format(
+    bound, share = longest_wait(costed)
+    known = "plain" if found is None else "hosted" if costed.hosted else "timed"
+    of = _IT[costed.hosted] if costed.tree.metric is Metric.SECONDS else whole_of(costed)
+    said = _sentences(costed)[known].format(
         model=safe(costed.profile.model.name),
         device="" if costed.device is None else safe(costed.device.name),
         inputs=_inputs(costed),
-        total=units.flops(t.flops) if seconds is None else total_of(costed),
-        share=units.percent(share.share),
-        what=_WORDS[share.bound][seconds is None],
+        total=units.flops(costed.totals.flops) if found is None else total_of(costed),
+        share=units.percent(share),
+        what=_WORDS[bound][found is None],
+        limit="" if found is None else found.limiting,
         spot=safe(spots[0].label),
-        part=f"{units.percent(spots[0].share)} of {of}{calls_of(spots[0], share.bound)}",
+        part=f"{units.percent(spots[0].share)} of {of}{calls_of(spots[0], costed)}",
     )
-    if seconds is None and costed.graph.failed is None:
+    if found is None and costed.graph.failed is None:
         return said, _NO_DEVICE
-    return said, _advice(share.bound, costed)
+    return said, _advice(bound, costed)
 
 
-def _sentences(costed: CostedRecord) -> tuple[str, str]:
-    """The sentence where there is a time, and where there is none."""
-    return (_TIMED, _PLAIN) if costed.graph.failed is None else (_FAILED, _FAILED)
+def longest_wait(costed: CostedRecord) -> tuple[Bound, float]:
+    """What the run waits for longest, and its share of the time, or of the bytes without a device."""
+    return max(costed.waits.items(), key=lambda w: w[1], default=(Bound.COMPUTE, 0.0))
+
+
+def _sentences(costed: CostedRecord) -> dict[str, str]:
+    """The sentence where there is a time, where it is the host's, and where there is none."""
+    ways = {"timed": _TIMED, "hosted": _HOSTED, "plain": _PLAIN}
+    return ways if costed.graph.failed is None else dict.fromkeys(ways, _FAILED)
 
 
 def _idle(costed: CostedRecord) -> str:
@@ -118,11 +128,12 @@ def _advice(bound: Bound, costed: CostedRecord) -> str:
 _CALLS = ", in {calls}"
 
 
-def calls_of(spot: HotSpot, bound: Bound) -> str:
-    """How often a module calls an operator itself, behind its share: where launches are the limit, that is
-    what takes its time, and not what it computes."""
+def calls_of(spot: HotSpot, costed: CostedRecord) -> str:
+    """How often a module calls an operator itself, behind its share: where that is of launches (host and
+    device are one), and not of what it computes."""
     calls = units.plural(spot.nodes, "operator call")
-    return _CALLS.format(calls=calls) if bound is Bound.LAUNCH else ""
+    launched = not costed.hosted and longest_wait(costed)[0] is Bound.LAUNCH
+    return _CALLS.format(calls=calls) if launched else ""
 
 
 _STEPS = {"train": "a training step", "prefill": "a prefill", "decode": "a decoding step"}
@@ -131,12 +142,20 @@ _MOST = 0.95
 """The share of a measured time that stands for all of it."""
 
 
-def whole_of(costed: CostedRecord) -> str:
+def whole_of(costed: CostedRecord, metric: Metric | None = None) -> str:
     """What the shares are of; of a measured time of which a part is on no node, which part."""
-    said, run = _OF[costed.tree.metric], costed.profile.measured
-    if costed.tree.metric is not Metric.MEASURED or run is None or run.attributed >= _MOST:
+    metric, run = metric or costed.tree.metric, costed.profile.measured
+    said = _OF[metric]
+    if metric is Metric.SECONDS and costed.hosted:
+        return "the device's work"
+    if metric is not Metric.MEASURED or run is None or run.attributed >= _MOST:
         return said
     return f"{said} that is on its nodes ({units.percent(run.attributed)} of all)"
+
+
+def timed(costed: CostedRecord) -> str:
+    """What the time of nodes is called: the run's, or where the host is the limit, the device's alone."""
+    return "the device's predicted time" if costed.hosted else "predicted time"
 
 
 def total_of(costed: CostedRecord) -> str:
@@ -161,11 +180,10 @@ def way(run: Run) -> str:
 def headline_data(costed: CostedRecord) -> dict[str, Any]:
     """The words of the sentence, for a page that knows the figures of every device."""
     return {
-        "timed": _sentences(costed)[0],
-        "plain": _sentences(costed)[1],
+        **_sentences(costed),
         "idle": _idle(costed),
         "inputs": _inputs(costed),
-        "of": {"measured": whole_of(costed), "time": "it", "flops": _OF[Metric.FLOPS],
+        "of": {"measured": whole_of(costed), "time": _IT[0], "hosted": _IT[1], "flops": _OF[Metric.FLOPS],
                "bytes": _OF[Metric.BYTES]},
         "calls": _CALLS,
         "words": {b.value: (*words[:2], _advice(b, costed)) for b, words in _WORDS.items()},

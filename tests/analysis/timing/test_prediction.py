@@ -220,7 +220,27 @@ def test_a_run_takes_the_longer_of_two_queues():
     assert eager.idle == pytest.approx(1 - recorded.seconds / eager.seconds)
     assert set(eager.bounds.values()) == {Bound.LAUNCH}
     for found in (eager, recorded):
-        assert sum(found.by_node.values()) == pytest.approx(found.seconds)
+        assert sum(found.by_limit.values()) == pytest.approx(found.seconds)
+        assert sum(found.by_node.values()) == pytest.approx(recorded.seconds)
+
+
+def test_what_a_part_takes_is_the_device_s_whichever_queue_is_longer():
+    """A head of 1,000 by 50,257 takes the device a while, though the host launches it in ten µs."""
+    small = (
+        nn.Sequential(nn.Linear(1000, 8, bias=False), nn.Linear(8, 1000, bias=False))
+        for _ in range(50)
+    )
+    head = nn.Linear(1000, 50257, bias=False)
+    graph = opgraph.profile(nn.Sequential(*small, head), torch.zeros(1, 1000)).graph
+    found = predict(graph, device("h100-sxm"))
+    last = graph.nodes[-2].id
+    assert found.limit == "host"
+    assert found.by_node[last] > 201e6 / 3.35e12
+    assert found.by_node[last] == max(found.by_node.values())
+    assert found.by_limit[last] == device("h100-sxm").host_call + device("h100-sxm").host_module
+    # That takes longer than to launch it, and nothing else does.
+    assert [n for n, bound in found.bounds.items() if bound is not Bound.LAUNCH] == [last]
+    assert found.bounds[last] is Bound.MEMORY
 
 
 def test_on_a_cpu_host_and_device_are_one():
@@ -351,14 +371,15 @@ def test_the_host_s_time_is_where_its_calls_are(saved):
     graph = saved("gpt2").graph
     found, host = predict(graph, device("h100-sxm")), device("h100-sxm")
     assert found.limit == "host"
-    at = {n.scope: found.by_node[n.id] for n in graph.nodes if n.op == "addmm"}
+    at = {n.scope: found.by_limit[n.id] for n in graph.nodes if n.op == "addmm"}
     assert at["h.3.attn.c_attn"] == at["h.3.attn.c_proj"] == host.host_call
     views = [
         n for n in graph.nodes if n.kind == "call" and all(k.cost == "zero" for k in n.kernels)
     ]
     assert views
-    assert all(found.by_node[n.id] >= host.host_call for n in views)
-    assert sum(found.by_node.values()) == pytest.approx(found.seconds)
+    assert all(found.by_limit[n.id] >= host.host_call for n in views)
+    assert not any(found.by_node.get(n.id) for n in views)
+    assert sum(found.by_limit.values()) == pytest.approx(found.seconds)
 
 
 def test_the_views_of_a_backward_are_not_called():
@@ -368,7 +389,7 @@ def test_the_views_of_a_backward_are_not_called():
     backward = [n for n in graph.nodes if n.phase == "backward" and n.kernels]
     found = predict(graph, device("h100-sxm"))
     assert found.limit == "host"
-    idle = {n.op for n in backward if not found.by_node.get(n.id)}
+    idle = {n.op for n in backward if not found.by_limit.get(n.id)}
     assert idle == {n.op for n in backward if all(k.category == "view" for k in n.kernels)}
     assert {"detach", "transpose"} < idle
 

@@ -136,7 +136,10 @@ def test_the_trace_keeps_the_rules_of_its_format(
     data = json.loads(str(render("trace", profile.on("h100-sxm"))))
     slices = [e for e in data["traceEvents"] if e["ph"] == "X"]
     open_until: list[float] = []
-    for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
+    lanes = {e["tid"]: e["args"]["name"] for e in data["traceEvents"] if e["name"] == "thread_name"}
+    assert lanes == {1: "host", 2: "kernels"}  # the host is the limit
+    assert {e["tid"] for e in slices if e["cat"] == "kernel"} == {2}
+    for event in sorted(slices, key=lambda e: (e["tid"], e["ts"], -e["dur"])):
         assert event["dur"] >= 0
         while open_until and open_until[-1] <= event["ts"] + 1e-3:
             open_until.pop()

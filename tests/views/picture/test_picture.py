@@ -299,7 +299,7 @@ def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     said = " ".join(text.text for text in texts)
     assert "What it costs." in said
     assert ("one box" in said) == any(b.kind == "run" for b in drawn.drawing.leaves)
-    assert ("not drawn" in said) == (drawn.drawing.unseen > 0)
+    assert ("Not drawn" in said) == any(drawn.drawing.unseen)
     closed = [b for b in drawn.drawing.leaves if b.kind == "module"]
     assert ("closed module" in said) == bool(closed)
     assert saved(name).model.name not in said

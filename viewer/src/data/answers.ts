@@ -3,7 +3,7 @@
 // what became of it and what it cost before).
 
 import { type Costs, lastOf, type Measure, running } from "./costs";
-import { type AgainstJson, clean, numbers, type PageJson, type PartitionJson, stepped } from "./document";
+import { type AgainstJson, clean, type DeviceJson, numbers, type PageJson, type PartitionJson, stepped } from "./document";
 import type { Graph } from "./graph";
 import { type Interval, type Item, repetitions } from "./tree";
 
@@ -83,10 +83,14 @@ const LETTERS: Record<string, Change> = {
   "=": "same", "+": "added", "-": "removed", ">": "costlier", "<": "cheaper", "~": "changed",
 };
 
+/** By what two profiles are compared. */
+export type Compared = "flops" | "bytes" | "time";
+
 export class Difference {
   readonly name: string;
   readonly totals: AgainstJson["totals"];
   private sums: Partial<Record<Measure, Float64Array>>;
+  private work: number[];
   private changes = new Map<number, Change>();
 
   constructor(private here: Costs, private json: AgainstJson) {
@@ -96,6 +100,12 @@ export class Difference {
     const sums = (measure: "flops" | "bytes"): Float64Array =>
       running(json.changes.length, (n) => (before.get(n) ?? { [measure]: here.own(measure, n) })[measure] ?? 0);
     this.sums = { flops: sums("flops"), bytes: sums("bytes") };
+    this.work = numbers(json.work ?? []);
+  }
+
+  /** Take over what a device needed for it before. */
+  setDevice(device: DeviceJson | null): void {
+    this.sums.time = running(this.work.length, (n) => (device?.before?.[this.work[n]] ?? 0) / 1e6);
   }
 
   change(node: number): Change {
@@ -103,14 +113,14 @@ export class Difference {
   }
 
   /** What an item cost before in all repetitions: its counterparts, and what is gone from it. */
-  was(measure: "flops" | "bytes", item: Interval, apart?: ReadonlySet<number>): number {
+  was(measure: Compared, item: Interval, apart?: ReadonlySet<number>): number {
     const sums = this.sums[measure] as Float64Array;
     const { starts, length } = repetitions(item, apart);
     return starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);
   }
 
   /** By how much it costs more than before. */
-  more(measure: "flops" | "bytes", item: Interval, apart?: ReadonlySet<number>): number {
+  more(measure: Compared, item: Interval, apart?: ReadonlySet<number>): number {
     return this.here.share(measure, item, apart).total - this.was(measure, item, apart);
   }
 

@@ -71,20 +71,23 @@ export function headline(
   const [spot] = hotSpots(spots, tree, costs, weighedBy(costs), 1);
   if (!spot) return [words.idle, ""];
   const timed = costs.total("time") > 0;
-  const by = costs.byBound(timed ? "time" : "bytes");
+  const hosted = Boolean(timed && device?.limit);
+  const by = hosted ? new Map([["launch" as Bound, 1]]) : costs.byBound(timed ? "time" : "bytes");
   const [bound, share] = [...by].reduce((a, b) => (b[1] > a[1] ? b : a), ["compute" as Bound, 0]);
+  const weight = weighedBy(costs);
   const [time, limit, meaning] = words.words[bound];
   const calls = words.calls.replace("{calls}", format.plural(nodesOf(spot).length, "operator call"));
   const values: Record<string, string> = {
     model: model.name,
     device: device?.name ?? "",
     inputs: words.inputs,
-    total: timed ? (device?.said ?? format.seconds(costs.total("time"))) : format.flops(costs.total("flops")),
+    total: timed && device ? device.said : format.flops(costs.total("flops")),
     share: format.percent(share),
     what: timed ? time : limit,
+    limit: device?.limit ?? "",
     spot: spot.path || "the model itself",
-    part: `${format.percent(spot.share)} of ${words.of[weighedBy(costs)]}${bound === "launch" ? calls : ""}`,
+    part: `${format.percent(spot.share)} of ${words.of[hosted && weight === "time" ? "hosted" : weight]}${bound === "launch" && !hosted ? calls : ""}`,
   };
-  const sentence = (timed ? words.timed : words.plain).replace(/\{(\w+)\}/g, (_, name: string) => values[name]);
+  const sentence = words[hosted ? "hosted" : timed ? "timed" : "plain"].replace(/\{(\w+)\}/g, (_, name: string) => values[name]);
   return [sentence, timed ? meaning : words.meaning];
 }

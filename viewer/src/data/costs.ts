@@ -71,7 +71,7 @@ export class Costs {
   setDevice(device: DeviceJson | null, times = true): void {
     const { work } = this;
     const count = this.graph.nodes.length;
-    const taken = device && times ? device.queues[device.limit] : [];
+    const taken = device && times ? device.queues.device : [];
     const seconds = (n: number): number => (taken[work[n]] ?? 0) / 1e6;
     this.ridge = (device ?? this.generic).ridge;
     this.boundCache.clear();
@@ -82,7 +82,7 @@ export class Costs {
   }
 
   /** The seconds that one of a device's queues needs for a node. */
-  queued(device: DeviceJson, queue: DeviceJson["limit"], node: number): number {
+  queued(device: DeviceJson, queue: keyof DeviceJson["queues"], node: number): number {
     return (device.queues[queue][this.work[node]] ?? 0) / 1e6;
   }
 

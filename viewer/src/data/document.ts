@@ -80,8 +80,8 @@ export interface TreeJson {
 
 /**
  * A device, and what `opgraph` predicts for it. The ridge point is at `dtype`, the model's main one, as are the roof's
- * peak (FLOP/s) and bandwidth (bytes/s). By distinct work, microseconds in both queues, of which `limit` is the longer,
- * and what it waits for (c, m, l: compute, memory, launches); by distinct part, a subgraph run as one kernel, microseconds.
+ * peak (FLOP/s) and bandwidth (bytes/s). The seconds of a run, and where the host is the `limit`, that it is. By distinct work,
+ * microseconds in both queues, and what it waits for (c, m, l: compute, memory, launches); by distinct part, a subgraph run as one kernel, microseconds.
  */
 export interface DeviceJson {
   id: string;
@@ -100,7 +100,10 @@ export interface DeviceJson {
   parts: number[];
   /** The time with its interval. */
   said: string;
-  limit: "device" | "host";
+  seconds: number;
+  limit: string;
+  /** What the distinct work of another profile took. */
+  before?: number[];
 }
 
 /** By queue what runs in it: begin and length in microseconds, the id of a node, and whether kernels wait there for a
@@ -127,6 +130,7 @@ export interface AgainstJson {
   ids: number[];
   changes: string;
   /** Nodes that read something only before: position, and how many of their last inputs that are. */
+  work?: string | number[];
   former: [number, number][];
   /** Where it differs, what a node cost before: position, FLOPs, bytes. */
   before: [number, number, number][];
@@ -165,6 +169,7 @@ export interface MarksJson {
 export interface HeadlineJson {
   idle: string;
   timed: string;
+  hosted: string;
   plain: string;
   inputs: string;
   of: Record<string, string>;

@@ -36,6 +36,12 @@ export function press(name: Child | Child[], run: () => void, props: Props = {})
   return h("button", { type: "button", onclick: run, ...props }, ...[name].flat());
 }
 
+/** A text whose ranges (`h.[0-11]`) are not broken at the end of a line. */
+export function unbroken(text: Child): Child[] {
+  if (typeof text !== "string") return [text];
+  return text.split(/(\[\d+-\d+\])/).map((part, i) => (i % 2 ? span("whole", part) : part));
+}
+
 export function append(element: Element, ...children: Child[]): void {
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;

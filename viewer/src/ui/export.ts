@@ -86,7 +86,7 @@ const GRAPH = 700;
 
 /** The card at twice its size. */
 export function card(app: App): Promise<Blob> {
-  const { theme, costs, scene } = app;
+  const { theme, costs, scene, device } = app;
   const { width, height } = CARD;
   const [ctx, done] = bitmap(width * 2, height * 2);
   ctx.setTransform(2, 0, 0, 2, 0, 0);
@@ -95,11 +95,11 @@ export function card(app: App): Promise<Blob> {
   const room = GRAPH - LEFT - 40;
   pen.text(app.model.name, LEFT, 110, { size: 46, weight: 700, fill: theme.text, max: room });
   pen.text(app.model.cls.split(".").pop() ?? "", LEFT, 148, { size: 22, fill: theme.muted, max: room });
-  const timed = costs.total("time") > 0;
+  const timed = costs.total("time") > 0 && device;
   const figures: [string, string][] = [
     [format.count(costs.parameterCount(app.tree.root)), "parameters"],
     [format.count(costs.total("flops")), "FLOPs"],
-    timed ? [format.seconds(costs.total("time")), "predicted"] : [format.size(costs.total("bytes")), "moved"],
+    timed ? [format.seconds(timed.seconds), "predicted"] : [format.size(costs.total("bytes")), "moved"],
   ];
   figures.forEach(([value, name], i) => {
     const x = LEFT + (i * room) / 3;

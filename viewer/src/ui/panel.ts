@@ -4,7 +4,7 @@
 import type { App } from "../app";
 import { nodesOf } from "../data/costliest";
 import type { Bound, Measure } from "../data/costs";
-import type { Difference } from "../data/answers";
+import type { Compared, Difference } from "../data/answers";
 import { clean } from "../data/document";
 import type { Kernel, Parameter, Value } from "../data/graph";
 import { type Item, nodesIn } from "../data/tree";
@@ -90,7 +90,7 @@ function costs(app: App, item: Item): HTMLElement {
   const unknown = c.item("unknown", item);
   const share = (measure: Measure): string => shareText(measure, c.share(measure, item));
   const bound = c.bound(item);
-  const before = (measure: "flops" | "bytes", write: (value: number) => string): string | null => {
+  const before = (measure: Compared, write: (value: number) => string): string | null => {
     const was = app.difference?.was(measure, item);
     if (was === undefined) return null;
     if (app.model.graph.ids(item.first, item.last) === null) return write(was);
@@ -112,6 +112,7 @@ function costs(app: App, item: Item): HTMLElement {
     ],
     ["measured time", c.item("measured", item) ? share("measured") : null],
     ["predicted time", c.item("time", item) ? share("time") : null],
+    ["before", c.total("time") ? before("time", format.seconds) : null],
     ["unknown costs", unknown ? span("warn", format.plural(unknown, "kernel")) : null],
   ]);
 }
@@ -282,13 +283,13 @@ function bounds({ colours, costs, device, page: { measured }, ridgeText }: App):
   const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory", ...waits.filter((b) => shares.get(b))];
   return rows(device ? `On ${device.name}` : "Bottlenecks", [
     ["measured time", measured ? `${format.seconds(measured.seconds)} on ${clean(measured.on)}` : null],
-    ["predicted time", timed ? format.seconds(costs.total("time")) : null],
+    ["predicted time", timed && device ? format.seconds(device.seconds) : null],
+    ["the device works", timed && device?.limit ? format.seconds(costs.total("time")) : null],
     ["needs", device ? fits(device.memory) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
     ...kinds.map((bound): [string, string] => [
-      colours.marks.bounds[bound].label, `${format.percent(shares.get(bound) ?? 0)} of ${timed
-        ? "time"
-        : "bytes"}`,
+      colours.marks.bounds[bound].label, `${format.percent(shares.get(bound) ?? 0)} of ${
+        timed && device?.limit ? "its work" : measure}`,
     ]),
   ]);
 }

@@ -5,7 +5,7 @@ import type { Measure, Share } from "../data/costs";
 import type { Item } from "../data/tree";
 import { show } from "../draw/colours";
 import * as format from "../format";
-import { type Child, div, h, p, press, span } from "./dom";
+import { type Child, div, h, p, press, span, unbroken } from "./dom";
 
 export type Row = [string, string | Node | null];
 
@@ -43,7 +43,7 @@ export function link(app: App, item: Item, name: string, note: string): HTMLElem
 
 /** A line that can be pressed: what it is, and a note. */
 export function entry(name: Child | Child[], note: Child, run: () => void): HTMLButtonElement {
-  return press([span("value", ...[name].flat()), span("note", note)], run, { class: "link" });
+  return press([span("value", ...[name].flat().flatMap(unbroken)), span("note", note)], run, { class: "link" });
 }
 
 export function list(entries: HTMLElement[]): HTMLElement {

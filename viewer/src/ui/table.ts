@@ -2,6 +2,7 @@
 // Only the rows in sight exist. Choosing and scrolling go both ways between table and graph.
 
 import type { App } from "../app";
+import type { Compared } from "../data/answers";
 import type { Measure } from "../data/costs";
 import type { Item } from "../data/tree";
 import { show } from "../draw/colours";
@@ -48,7 +49,7 @@ const MEASURES: [string, Measure, number][] = [
 ];
 
 /** By how much an item differs from the other profile, or in the list of all nodes (`flat`) a node alone. */
-const difference = (name: string, measure: "flops" | "bytes", width: number, flat: boolean): Column => figure(
+const difference = (name: string, measure: Compared, width: number, flat: boolean): Column => figure(
   name, `${measure}_more`, width,
   (app, item) => app.difference?.more(measure, flat ? { first: item.first, last: item.last } : item, app.view.all) ?? 0,
   (value) => `${value > 0 ? "+" : "−"}${written(measure, Math.abs(value))}`,
@@ -65,7 +66,10 @@ function columnsOf(app: App, flat: boolean): Column[] {
     : (_: App, item: Item): number => app.colours.share(item);
   return [
     { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
-    ...(app.difference ? [difference("Δ FLOPs", "flops", 86, flat), difference("Δ bytes", "bytes", 92, flat)] : []),
+    ...(app.difference ? [
+      ...(app.costs.total("time") ? [difference("Δ time", "time", 76, flat)] : []),
+      difference("Δ FLOPs", "flops", 86, flat), difference("Δ bytes", "bytes", 92, flat),
+    ] : []),
     figure("Share", "share", 84, share, percent),
     ...measures.map(([name, measure, width]) => figure(name, measure, width, amount(measure), (v) => written(measure, v))),
     ...(flat ? [text("Path", "path", 190, (_, i) => i.path || (i.parent?.path ?? ""))] : [

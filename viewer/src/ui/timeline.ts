@@ -55,7 +55,7 @@ export class Timeline extends Plot {
       const starts = running(graph.nodes.length, (node) => costs.queued(of as DeviceJson, queue, node));
       const slices = graph.nodes.map((_, node): Slice => ({ from: starts[node], to: starts[node + 1], node, name: "" }));
       const total = starts[slices.length];
-      const note = `predicted ${format.seconds(total)}${of?.limit === queue ? ", the limit" : ""}`;
+      const note = `predicted ${format.seconds(total)}${(of?.limit ? "host" : "device") === queue ? ", the limit" : ""}`;
       if (total) this.lanes.push({ name: queue, note, slices: slices.filter(({ from, to }) => to > from), starts });
     }
     const add = (name: string, said: string, slices: Slice[]): void => {

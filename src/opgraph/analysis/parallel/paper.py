@@ -168,7 +168,7 @@ def parallel(
         traffic = tuple(of_a_micro_batch(found, cut, number, layout, device))
         seconds = None
         if timed is not None:
-            seconds = sum(timed.by_node.get(i, 0.0) for i in range(stage.first, stage.last + 1))
+            seconds = sum(timed.by_limit.get(i, 0.0) for i in range(stage.first, stage.last + 1))
             seconds += sum(t.seconds or 0.0 for t in traffic)
         shares.append(
             Share(

@@ -26,8 +26,8 @@ class SweepPoint:
     """One choice of sizes (by option: `{"batch_size": 4, "seq_len": 512}`) and the figures there, by
     quantity; `error` says why there are none.
 
-    `bounds` are the shares by what the nodes wait for, and `bottleneck` is what the whole waits for, as
-    `CostedRecord.bounds` and `bound_of` have them (None where nothing runs).
+    `bounds` are the shares of what the run waits for, and `bottleneck` is what the whole waits for, as
+    `CostedRecord.waits` and `bound` have them (None where nothing runs).
     """
 
     sizes: Mapping[str, Size]
@@ -123,6 +123,4 @@ def point_of(costed: CostedRecord, sizes: Mapping[str, Size]) -> SweepPoint:
     if failed is not None:
         return SweepPoint(sizes, {}, error=f"node {failed.id} ({failed.name}): {failed.error}")
     values = {q.name: q.of(costed) for q in quantities(costed.device)}
-    bounds = {b.bound: b.share for b in costed.bounds if b.nodes}
-    bottleneck = costed.bound_of(costed.graph.nodes, costed.totals.cost)
-    return SweepPoint(sizes, values, bounds, bottleneck, ridge=costed.ridge)
+    return SweepPoint(sizes, values, costed.waits, costed.bound, ridge=costed.ridge)

@@ -1,7 +1,8 @@
 """Predicted time of a run: what the device needs for every kernel, and what the host needs to launch it.
 
-A run takes the longer of the two queues. Where the device is a CPU, host and device are one, and a run
-takes both.
+A run takes the longer of the two queues. What a part of it takes is what the device needs for it,
+whichever queue is longer: that the host is the limit is said of the run, and of no part. Where the device
+is a CPU, host and device are one, and a run takes both.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ Queue = Literal["device", "host"]
 
 
 class KernelTime(NamedTuple):
-    """One kernel's predicted seconds, what bounds it, and the node that runs it. Where the host is the
-    limit, an operator that launches nothing has its time under an empty name."""
+    """One kernel's predicted seconds, what bounds it, and the node that runs it. On a CPU an operator that
+    launches nothing has the time of its call under an empty name."""
 
     node: int
     kernel: str
@@ -75,8 +76,8 @@ class PartTime:
 @dataclass(frozen=True)
 class Prediction:
     """The predicted time of a whole graph, `batch` items in it: the seconds that the device is busy, and
-    those that the host needs to launch its kernels. `kernels` share out those of the longer queue,
-    `by_queue` has those of both by node. `work` is what most of the run goes to, and `ratios` are those of
+    those that the host needs to launch its kernels. `kernels` share out those of the device, `by_queue` has
+    those of both by node. `work` is what most of the run goes to, and `ratios` are those of
     the interval to the seconds. `communication` are the seconds of what ranks exchange; `by_queue` has
     those that are exposed, and `slots` say when what runs on the device, and when kernels wait; `stages`
     when each rank of a pipeline does what."""
@@ -96,7 +97,12 @@ class Prediction:
 
     @property
     def by_node(self) -> Mapping[int, float]:
-        """Seconds of each node in the longer queue, by its id."""
+        """Seconds that the device needs for each node, by its id."""
+        return self.by_queue.get("device", {})
+
+    @property
+    def by_limit(self) -> Mapping[int, float]:
+        """Seconds of each node in the longer queue, by its id: they add up to the run."""
         return self.by_queue.get(self.limit, {})
 
     @property
@@ -123,10 +129,11 @@ class Prediction:
         their time may be off like that of what was never measured. What is bound by launches of those that
         are spelled `otherwise` there may be one of all, too, as an optimizer's of all weights is, where
         each had its own. `often` is how many nodes a node stands for, where that is not one."""
-        taken = {n: seconds * often.get(n, 1) for n, seconds in self.by_node.items()}
+        taken = {n: seconds * often.get(n, 1) for n, seconds in self.by_limit.items()}
         whole = sum(taken.values()) or 1.0
         share = sum(taken.get(n, 0.0) for n in nodes) / whole
-        launches = [n for n in otherwise if self.bounds.get(n) is Bound.LAUNCH]
+        hosted = self.limit == "host"
+        launches = [n for n in otherwise if hosted or self.bounds.get(n) is Bound.LAUNCH]
         launched = sum(taken.get(n, 0.0) for n in launches) / whole
         fewest = 1 / max(UNKNOWN, sum(often.get(n, 1) for n in launches))
         low, high = self.ratios
@@ -162,7 +169,8 @@ class Prediction:
         """The longer queue in words."""
         if self.limit == "device":
             return "the device is the limit"
-        return f"the host is the limit: {percent(self.idle)} of the time the device waits for it"
+        return (f"the host is the limit: the device works for {seconds(self.device_seconds)}, and waits "
+                f"for launches {percent(self.idle)} of the time")  # fmt: skip
 
     @cached_property
     def bounds(self) -> Mapping[int, Bound]:
@@ -274,29 +282,24 @@ def predict_work(
             )
             for i, (c, added, w) in enumerate(zip(costs, adds, works, strict=True))
         ]
-    if device.kind == "cpu":
-        seconds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]
-        bounds = [
-            Bound.LAUNCH if h > c.seconds else c.bound for c, h in zip(costs, hosts, strict=True)
-        ]
-        busy, host = busy + host, 0.0
-    elif host > busy:
-        seconds, bounds = hosts, [Bound.LAUNCH] * len(works)
-    else:
-        seconds, bounds = adds, [c.bound for c in costs]
+    both, hosted = device.kind == "cpu", host > busy
+    bounds = [
+        Bound.LAUNCH if (both or hosted) and h > c.seconds else c.bound
+        for c, h in zip(costs, hosts, strict=True)
+    ]
+    if both:
+        adds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]
+        hosts, busy, host = [0.0] * len(works), busy + host, 0.0
     kernels = tuple(
         KernelTime(work.node, work.task.kernel, taken, bound)
-        for work, taken, bound in zip(works, seconds, bounds, strict=True)
+        for work, taken, bound in zip(works, adds, bounds, strict=True)
         if taken or work.task.kernel
     )
-    both = device.kind == "cpu"
     queues: dict[Queue, dict[int, float]] = {
-        "device": _by_node(works, seconds if both else adds),
-        "host": _by_node(works, [0.0] * len(works) if both else hosts),
+        "device": _by_node(works, adds),
+        "host": _by_node(works, hosts),
     }
-    kind, squares = difficulty(
-        works, costs, often, device, host=device.kind != "cpu" and host > busy
-    )
+    kind, squares = difficulty(works, costs, often, device, host=hosted and not both)
     ratios = interval(kind, squares, distance(device, kind), len(device.missing), run)
     return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, queues,
                       communication, tuple(slots))  # fmt: skip

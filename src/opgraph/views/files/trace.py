@@ -1,8 +1,9 @@
 """The trace view: a run as a timeline in the Trace Event Format, for https://ui.perfetto.dev and
 chrome://tracing. As it is predicted on a device, modules hold modules, these operators, these kernels, and
-live memory is a counter. What ranks exchange has a thread for each group, and what kernels wait for is a
-slice of its own among them. What was measured stands beside it as a process of its own, with a thread for
-each stream, and each kernel with the node that it was for."""
+live memory is a counter. Where the host is the limit they are those of its launches, and kernels have a
+thread of their own, beside the gaps in which the device waits. What ranks exchange has a thread for each
+group, and what kernels wait for is a slice of its own among them. What was measured stands beside it as a
+process of its own, with a thread for each stream, and each kernel with the node that it was for."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def to_trace(costed: CostedRecord) -> str:
         timeline = _Timeline(costed, prediction)
         rank = "" if profile.world is None else f", {profile.world}"
         name = f"{profile.model.name} on {found.name}{rank}, predicted"
-        events += [_named("process", 1, 1, name), _named("thread", 1, 1, KERNELS)]
+        events += [_named("process", 1, 1, name)]
+        lanes = ["host", KERNELS] if timeline.hosted else [KERNELS]
+        events += [_named("thread", 1, lane, queue) for lane, queue in enumerate(lanes, 1)]
         events += [*timeline.item(costed.tree.root), *timeline.memory()]
         events += _exchanged(prediction.slots)
         events += _stages(prediction)
@@ -134,13 +137,15 @@ def _stages(prediction: Prediction) -> Iterator[Event]:
 
 class _Timeline:
     """When each node begins and ends: as its kernels run, where ranks exchange something beside them, else
-    one kernel after the other."""
+    one kernel after the other, or where the host is the limit as it launches them."""
 
     def __init__(self, costed: CostedRecord, prediction: Prediction) -> None:
         self._costed = costed
         self._kernels: dict[int, list[KernelTime]] = {}
         self._begin: dict[int, float] = {}
         self._end: dict[int, float] = {}
+        self._free = 0.0
+        self.hosted = costed.hosted and not prediction.slots
         if prediction.slots:
             for slot in prediction.slots:
                 if slot.queue == KERNELS:
@@ -156,13 +161,16 @@ class _Timeline:
         at = 0.0
         for node in costed.graph.nodes:
             at = self._begin.setdefault(node.id, at)
-            at += sum(k.seconds for k in self._kernels.get(node.id, ()))
+            if self.hosted:
+                at += prediction.by_limit.get(node.id, 0.0)
+            else:
+                at += sum(k.seconds for k in self._kernels.get(node.id, ()))
             at = self._end.setdefault(node.id, at)
 
     def item(self, item: Item) -> Iterator[Event]:
         """The slice of a module and all in it; of an operator and its kernels."""
         begin, end = self._begin.get(item.first, 0.0), self._end.get(item.last, 0.0)
-        if end <= begin:
+        if end <= begin and not (item.node and self._kernels.get(item.node)):
             return
         holds = item.kind in (ItemKind.ROOT, ItemKind.PHASE, ItemKind.MODULE)
         if holds or (item.node and item.path):
@@ -183,13 +191,14 @@ class _Timeline:
             "bytes": node.bytes,
             "source": f"{node.file}:{node.line}" if node.file else "",
         }
-        begin = self._begin[node.id]
-        yield _slice(node.op, "operator", begin, self._end[node.id], facts)
+        yield _slice(node.op, "operator", self._begin[node.id], self._end[node.id], facts)
+        begin = max(self._begin[node.id], self._free)
         for kernel in self._kernels.get(node.id, ()):
             if kernel.seconds > 0 and kernel.kernel:
                 end = begin + kernel.seconds
-                yield _slice(kernel.kernel, "kernel", begin, end, {"bound": kernel.bound})
-                begin = end
+                facts = {"bound": kernel.bound, **({"node": node.id} if self.hosted else {})}
+                yield _slice(kernel.kernel, "kernel", begin, end, facts) | {"tid": 1 + self.hosted}
+                begin = self._free = end
 
     def memory(self) -> Iterator[Event]:
         """Live bytes after each node that ran kernels."""

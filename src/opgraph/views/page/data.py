@@ -23,14 +23,16 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `sizes`: what it costs at other sizes, where the profile has formulas (see `opgraph.views.page.sizes`),
   and by node which of the distinct costs it has (as `work`).
 - `devices`: every device with the bytes that a run needs and those there are, with its ridge and roof
-  in the model's main dtype, and with the place of its costliest path; by distinct work its microseconds in
-  the queues of the device and of the host, of which `limit` is the longer, and what it waits for
-  (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds.
+  in the model's main dtype, and with the place of its costliest path; the seconds of a run, and where the
+  host is the `limit` what is said of that; by distinct work its microseconds in the queues of the device
+  and of the host, and what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds;
+  with `against`, `before` are those of that one's distinct work on the device.
 - `ran`: by node the kernels that memory is counted in, where others run (a compiler's).
 - `measured`: of a run that was measured, on what and how long it took (see `_measured`).
 - `device`: the id of the one that the model is costed on, if any, and `queues`: when what runs there, by
   queue, where ranks exchange something (see `_queues`).
-- `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
+- `against`: the other model: its totals, and by node of the union what became of it (see `_against`) and
+  its distinct `work`.
 
 Repeated layers share their distinct work, so a model of 126 equal layers has one layer's times for each
 device. What the page does itself are sums over these figures, and shares of them.
@@ -55,7 +57,13 @@ from opgraph.analysis.memory import Fit
 from opgraph.analysis.selection import heaviest_path
 from opgraph.analysis.targets import instead, kernel_instead
 from opgraph.analysis.timing.kernels import KernelCost
-from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
+from opgraph.analysis.timing.prediction import (
+    Known,
+    Prediction,
+    predict,
+    predict_parts,
+    predict_work,
+)
 from opgraph.analysis.timing.streams import (
     KERNELS,
     WAITING,
@@ -151,7 +159,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         data["ran"] = _text(ran)
     data["path"] = {m: ways.place([tree.each(m, leaf) for leaf in tree.leaves]) for m in metrics}
     for machine in data["devices"]:
-        taken = [*machine["queues"][machine["limit"]], 0.0]  # of no work
+        taken = [*machine["queues"]["device"], 0.0]  # of no work
         machine["path"] = ways.place([taken[kind] for kind in work])
     data["paths"] = [_text(_steps(path)) for path in ways.known]
     formulas = costed.profile.formulas
@@ -171,6 +179,12 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         data["path"]["measured"] = ways.place([took.get(leaf.node, 0.0) for leaf in tree.leaves])
     if against is not None and union is not None:
         data["against"] = _against(against, union)
+        then = _Times(against)
+        works = [-1 if node is None else then.by_node.get(node.id, -1) for node in union.before]
+        data["against"]["work"] = _text(works)
+        for machine in data["devices"]:
+            device = machines[machine["id"]]
+            machine["before"] = then.taken(then.predicted(device, then.tasks_on(device)).by_node)
     return data
 
 
@@ -292,20 +306,33 @@ class _Times:
             w for p in self.parts for node in p.nodes for w in self.works.get(node, ())
         ]
 
-    def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
-        """A device with its figures in a dtype, its times, and what a run needs of its memory."""
-        profile = self.costed.profile
-        names, known = instead(profile, device), dict[tuple[int, int], KernelCost]()
-        tasks = {
+    def tasks_on(self, device: Device) -> dict[Task, Task]:
+        """The work for which a device has another kernel, with that."""
+        names = instead(self.costed.profile, device)
+        return {
             w.task: replace(w.task, kernel=kernel_instead(w.task.kernel, names))
             for w in (self.all if names else ())
         }
+
+    def predicted(
+        self, device: Device, tasks: Mapping[Task, Task], known: Known | None = None
+    ) -> Prediction:
+        """The time on a device: of the first node of each kind, and of the whole."""
         if self.exchanges:
+            pipeline = self.costed.profile.pipeline
             works = _with(self.all, tasks)
-            found = predict(self.graph, device, self.run, works=works, pipeline=profile.pipeline)
-        else:
-            works = _with(self.work_of_nodes, tasks)
-            found = predict_work(works, device, self.run, times=self.times, known=known)
+            return predict(self.graph, device, self.run, works=works, pipeline=pipeline)
+        works = _with(self.work_of_nodes, tasks)
+        return predict_work(works, device, self.run, times=self.times, known=known)
+
+    def taken(self, queue: Mapping[int, float]) -> list[float]:
+        """The microseconds of each kind of work in a queue."""
+        return [_microseconds(queue.get(node, 0.0)) for node in self.first]
+
+    def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
+        """A device with its figures in a dtype, its times, and what a run needs of its memory."""
+        tasks, known = self.tasks_on(device), dict[tuple[int, int], KernelCost]()
+        found = self.predicted(device, tasks, known)
         often = {} if self.exchanges else self.often
         found = self.costed.believed(found, device, often)
         return {
@@ -318,11 +345,9 @@ class _Times:
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,
             "memory": [need.needed, round(need.capacity)],
-            "limit": found.limit,
-            "queues": {
-                queue: [_microseconds(by_node.get(node, 0.0)) for node in self.first]
-                for queue, by_node in found.by_queue.items()
-            },
+            "seconds": found.seconds,
+            "limit": found.limiting if found.limit == "host" else "",
+            "queues": {name: self.taken(queue) for name, queue in found.by_queue.items()},
             "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
             "parts": [
                 _microseconds(time.seconds, 5)

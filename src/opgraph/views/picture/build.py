@@ -14,7 +14,7 @@ from opgraph.analysis.cost.totals import Cost
 from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Node, Parameter, Shape
-from opgraph.views.details import branches, plumbing
+from opgraph.views.details import branches, looks_only, plumbing
 from opgraph.views.picture.model import Box, BoxKind, Drawing, Edge
 
 
@@ -127,8 +127,11 @@ def build(
         root = neighbours.around(root)
         edges += neighbours.edges.values()
     opened = {node for box in root.walk() if box.open for node in box.nodes}
-    unseen = len(plan.hidden & opened)
-    return Drawing(tree, root, tuple(edges), plan.depth, plan.deepest, unseen)
+    unseen = plan.hidden & opened
+    looking = sum(looks_only(graph.node(n)) for n in unseen)
+    return Drawing(
+        tree, root, tuple(edges), plan.depth, plan.deepest, (looking, len(unseen) - looking)
+    )
 
 
 def _edges(
@@ -487,6 +490,7 @@ class Boxes:
                 self._first_user.setdefault(name, node.id)
                 if node.id in plan.place:
                     self._users.setdefault(name, {})[plan.place[node.id].box] = None
+        self._decided = branches(graph)
         self._values = {
             v.name: v for v in reversed(graph.values) if v.kind in ("parameter", "buffer")
         }
@@ -570,6 +574,7 @@ class Boxes:
             box,
             tied=tuple(p.name for p in tied if p.kind == "parameter"),
             arguments=node.arguments,
+            decided=self._decided.get(node.id, ""),
             file=node.file,
             line=node.line,
         )

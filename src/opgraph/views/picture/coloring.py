@@ -13,6 +13,7 @@ from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
 from opgraph.record.kinds import Category, FusionRule, Partition
+from opgraph.views.headline import timed
 from opgraph.views.marks import BOUNDS, CATEGORIES, RULES, SERIES, Mark
 from opgraph.views.picture.model import Box, Drawing
 
@@ -47,6 +48,9 @@ _MEASURES = {
 def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
     """The marks and shares of a drawing."""
     found = COLORINGS[by](costed, drawing)
+    named = (found.title, found.measure)
+    title, measure = (text.replace("predicted time", timed(costed)) for text in named)
+    found = replace(found, title=title, measure=measure)
     if any(b.kind == "stub" for b in drawing.leaves):
         found = replace(found, measure=f"{found.measure} of this part", whole="of this part")
     return found

@@ -38,7 +38,7 @@ def kind(box: Box) -> str:
     """Class or operator, whichever the title does not say."""
     if box.kind in ("input", "output"):
         return box.dtype
-    return plain(box.cls or ("" if box.op == box.name else box.op), 40)
+    return plain(box.decided or box.cls or ("" if box.op == box.name else box.op), 40)
 
 
 def costs(box: Box) -> str:

@@ -27,7 +27,7 @@ class Box:
     folded, those of all of them. `cost` and `parameters` are those of one repetition, `total` and
     `all_parameters` those of all `times` repetitions together. `count` is the number of repetitions
     that this very box stands for. `turn` says which of `turns` calls of its module this is. `items` are
-    where it stands in the tree: of a run several.
+    where it stands in the tree: of a run several. `decided` is what Python got to know there.
     """
 
     id: str
@@ -52,6 +52,7 @@ class Box:
     turns: int = 1
     operators: int = 0
     arguments: str = ""
+    decided: str = ""
     file: str | None = None
     line: int | None = None
     doc: str = ""
@@ -94,7 +95,8 @@ class Drawing:
     """The boxes below a root, and edges between closed ones.
 
     `depth` is the level below which modules are closed, `deepest` the level at which all are open,
-    `unseen` how many operators are not drawn since they only look at data differently.
+    `unseen` how many operators are not drawn since they only look at data differently, and how many since
+    they only decide which way the model goes.
     """
 
     tree: Tree
@@ -102,7 +104,7 @@ class Drawing:
     edges: tuple[Edge, ...]
     depth: int
     deepest: int
-    unseen: int = 0
+    unseen: tuple[int, int] = (0, 0)
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:

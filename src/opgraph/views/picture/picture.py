@@ -251,10 +251,14 @@ def folded(drawing: Drawing) -> str:
         )
     if runs:
         said.append("Neighbours that cost little are one box.")
-    if drawing.unseen:
-        said.append(
-            f"Reshapes and the like are not drawn ({units.plural(drawing.unseen, 'node')})."
-        )
+    if any(drawing.unseen):
+        kinds = ("reshapes and the like", "what only decides on a branch")
+        left = [
+            f"{kind} ({units.plural(n, 'node')})"
+            for kind, n in zip(kinds, drawing.unseen, strict=True)
+            if n
+        ]
+        said.append(f"Not drawn: {' and '.join(left)}.")
     if repeated:
         alike = Counter(b.name for b in repeated)
         # By its path where others have its name: a decoder's, or the backward of it.

@@ -48,7 +48,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         ) + f"; {units.size(need.reserved)} reserved"
     lines = [
         f"Latency      {found.written} predicted{way(costed.run)} for a batch of {found.batch}",
-        *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
+        *([f"Limit        {found.limiting} (--sort host)"] if costed.hosted else []),
         *([] if costed.speed_up is None else _compiled(costed.speed_up)),
         *([f"Throughput   {units.count(found.throughput)} a second"] if found.seconds else []),
         *([] if costed.energy is None else [_energy(costed.energy)]),
@@ -98,7 +98,7 @@ def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
     result = columns("operator", "nodes", "time", "% time", "")
     timed = [o for o in costed.operators if o.seconds]
     for o in timed[:top]:
-        share = (o.seconds or 0.0) / found.seconds
+        share = (o.seconds or 0.0) / found.device_seconds
         result.add_row(safe(o.name), f"{o.count:,}", units.seconds(o.seconds or 0.0),
                        units.percent(share), bar(share))  # fmt: skip
     if len(timed) > top:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
-from opgraph.views.headline import calls_of, headline, whole_of
+from opgraph.views.headline import calls_of, headline, longest_wait, whole_of
 from opgraph.views.terminal import readable
 from opgraph.views.text.summary import inputs_of
 
@@ -48,11 +48,14 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     on = "" if costed.device is None else f" --hardware {costed.device.id}"
     spots = costed.tree.hot_spots(1)
     spot = spots[0].label if spots else None
-    bound = max(costed.bounds, key=lambda b: b.share)
+    bound, share = longest_wait(costed)
     most = sorted((o for o in costed.operators if o.share), key=lambda o: -o.share)[:_SEVERAL]
     shares = [f"{o.name} {units.percent(o.share)}" for o in most]
-    of = f"the {'time is spent' if on else 'bytes move'} where {bound.bound.value} is the limit"
+    waits = f"where {bound.value} is the limit"
+    waits = f"{units.percent(share)} of the {'time is spent' if on else 'bytes move'} {waits}"
     timed = None if costed.prediction is None else costed.prediction.seconds
+    if costed.prediction is not None and costed.hosted:
+        waits = costed.prediction.limiting
     found: list[tuple[str, float | str | None, str, str]] = [
         ("model", profile.model.cls,
          f"{profile.model.name} is a {profile.model.cls or 'module'} from {profile.model.source}, "
@@ -70,14 +73,13 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         ("hot_spot", spot,
          "nothing is computed" if spot is None else
          f"the costliest part is {spot}: {units.percent(spots[0].share)} of "
-         f"{whole_of(costed)}{calls_of(spots[0], bound.bound)}",
+         f"{whole_of(costed)}{calls_of(spots[0], costed)}",
          f" --sort {SORTED_BY[costed.tree.metric]} --top 10"),
         ("bytes", t.bytes,
          f"{costed.traffic}, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
          "FLOPs/byte on average", " --sort bytes --top 10"),
-        ("bound", bound.bound.value,
-         f"{units.percent(bound.share)} of {of}, at a ridge of "
-         f"{units.intensity(costed.ridge)} FLOPs/byte", f"explore --bottleneck {bound.bound.value}"),
+        ("bound", bound.value, f"{waits}, at a ridge of {units.intensity(costed.ridge)} FLOPs/byte",
+         f"explore --bottleneck {bound.value}"),
         ("peak_memory", costed.peak_memory,
          f"{units.size(costed.peak_memory)} are alive at most: {units.size(costed.memory.peak)} beside the "
          "weights", " --memory"),

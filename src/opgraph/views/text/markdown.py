@@ -115,7 +115,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
         ("Module", *(c.title for c in columns)), body, raw=(0,), numbers=numbers
     )
     yield from ("", "## Operators", "")
-    found = by_op(costed, constants_apart=False)
+    found = by_op(costed)
     operators = [
         (o.name, f"{o.count:,}", units.flops(o.flops), units.size(o.bytes),
          units.intensity(o.cost.arithmetic_intensity),

@@ -15,10 +15,11 @@ from opgraph.analysis.cost.totals import Cost, total_seconds
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import savings
 from opgraph.analysis.nodes import Row, by_op
+from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
-from opgraph.views.headline import way
+from opgraph.views.headline import way, whole_of
 from opgraph.views.marks import BOUNDS
 from opgraph.views.tables import csv_text
 from opgraph.views.terminal import Cut, bar, draw, fit_tail, labelled, safe
@@ -142,7 +143,9 @@ def _facts(costed: CostedRecord) -> Table:
         rows.append(("Predicted", f"{time.written} on {costed.device.name}{way(costed.run)}, "
                                   f"{units.count(time.throughput)} items/s"))  # fmt: skip
         shares = ", ".join(f"{units.percent(b.share)} {b.bound.label}" for b in costed.bounds)
-        rows.append(("Bound", f"{shares} of the time"))
+        rows.append(("Bound", f"{shares} of {whole_of(costed, Metric.SECONDS)}"))
+        if costed.hosted:
+            rows.append(("Limit", time.limiting))
     if (run := costed.profile.measured) is not None:
         rows.append(
             ("Measured", f"{units.seconds(run.seconds)} on {run.device_name or run.device}")
@@ -162,9 +165,7 @@ def _intensities(graph: Graph) -> tuple[float | None, float | None, float | None
     return min(found), statistics.median(found), max(found)
 
 
-def _sections(
-    costed: CostedRecord, *, constants_apart: bool = True
-) -> Iterator[tuple[str, list[Row]]]:
+def _sections(costed: CostedRecord) -> Iterator[tuple[str, list[Row]]]:
     graph, tree = costed.graph, costed.tree
 
     def row(name: str, cls: str, count: int, cost: Cost, nodes: Iterable[Node]) -> Row:
@@ -176,7 +177,7 @@ def _sections(
         for s in costed.bounds
     ]  # fmt: skip
     measured = costed.measurement is not None
-    yield "Operators", list(by_op(costed, constants_apart=constants_apart, measured=measured))
+    yield "Operators", list(by_op(costed, measured=measured))
     fused = []
     for saved in savings(costed.parts):
         if saved.rule not in ("boundary", "view"):
@@ -206,7 +207,7 @@ def _costs(costed: CostedRecord, width: int) -> Table:
     times = costed.seconds_by_node if measured is None else measured.by_node
     whole = total_seconds(costed.graph.nodes, times) or 0.0
     parts = []
-    for title, entries in _sections(costed, constants_apart=False):
+    for title, entries in _sections(costed):
         note = f", ridge {costed.ridge:.4g}" if title == "Bottlenecks" else ""
         listed = entries[: _MOST.get(title)]
         shown = [_cells(entry, costed.totals.cost, whole) for entry in listed]

@@ -19,6 +19,7 @@ from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.record.quantization import kept_in
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import AS_ON_A_CPU
+from opgraph.views.headline import timed
 from opgraph.views.terminal import bar, bound, columns, labelled, safe
 
 # The fragments of a broken graph and the breaks between them, as lines of the summary.
@@ -367,6 +368,6 @@ def bottleneck_title(costed: CostedRecord) -> str:
     if costed.device is None:
         return f"Bottlenecks at a ridge of {costed.ridge:g} FLOPs/byte"
     return (
-        f"Bottlenecks on {safe(costed.device.name)}, by predicted time "
+        f"Bottlenecks on {safe(costed.device.name)}, by {timed(costed)} "
         f"(ridge {costed.ridge:.4g} FLOPs/byte at {costed.main_dtype})"
     )

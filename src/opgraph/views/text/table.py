@@ -14,12 +14,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opgraph.analysis.cost.totals import CONSTANTS, Cost
+from opgraph.analysis.cost.totals import Cost
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.nodes import operator
 from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Node, Shape
+from opgraph.record.graph import Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
 from opgraph.views.terminal import Cut, bar, bound, draw, fit, fit_tail, safe
@@ -51,6 +52,7 @@ class Row:
     share: float
     seconds: float | None = None
     measured: float | None = None
+    host: float | None = None
     output: Shape | None = None
     bottleneck: Bound | None = None
     is_module: bool = True
@@ -67,6 +69,7 @@ SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
     "bytes": lambda r: r.cost.bytes,
     "parameters": lambda r: r.parameters,
     "time": lambda r: r.seconds or 0.0,
+    "host": lambda r: r.host or 0.0,
     "measured": lambda r: r.measured or 0.0,
     "intensity": lambda r: r.cost.arithmetic_intensity or 0.0,
     "name": lambda r: r.path,
@@ -84,7 +87,7 @@ _TEXTS = ("name", "class", "bound")
 
 METRICS = {
     "flops": Metric.FLOPS, "macs": Metric.FLOPS, "bytes": Metric.BYTES, "time": Metric.SECONDS,
-    "parameters": Metric.PARAMETERS, "measured": Metric.MEASURED,
+    "host": Metric.HOST, "parameters": Metric.PARAMETERS, "measured": Metric.MEASURED,
 }  # fmt: skip
 """What rows have their share of when they are sorted so."""
 
@@ -99,9 +102,9 @@ def rows(
     """The rows down to a depth below the root, in order of execution; without one, down to the deepest
     level at which the table still fits a page. Shares are of `metric`, or of the usual one."""
     tree = costed.tree if fold else costed.tree_of(fold=False)
-    lines = list(_lines(tree, tree.root))
-    deepest = _fitting(lines) if depth is None else depth
     by = costed.metric if metric is None else metric
+    lines = list(_lines(tree, tree.root, by))
+    deepest = _fitting(lines) if depth is None else depth
     return [_row(tree, line, by) for line in lines if line.depth <= deepest]
 
 
@@ -124,7 +127,7 @@ def grouped(
     counted: dict[str, dict[int, Item]] = {}
     for leaf, module in _leaves(tree, tree.root, tree.root):
         node = tree.nodes[leaf.member.node - 1]
-        names = {"op": _operator(node), "class": module.member.cls, "node": tree.title(leaf)}
+        names = {"op": operator(node), "class": module.member.cls, "node": tree.title(leaf)}
         if node.kind not in ("input", "output", "control"):
             groups.setdefault(names[by], []).append(leaf)
             one = module if by == "class" else leaf
@@ -134,7 +137,7 @@ def grouped(
     for name, items in groups.items():
         row = _row(tree, _Line(name, 0, tuple(items), by == "node"), metric)
         count = sum(tree.repetitions(item) for item in counted[name].values())
-        op = _operator(tree.nodes[items[0].member.node - 1])
+        op = operator(tree.nodes[items[0].member.node - 1])
         several = {"count": count, "times": 1, "cls": ""}
         found.append(replace(row, path=name, **({"cls": op} if by == "node" else several)))
     found = [row for row in found if row.share or row.cost.bytes or row.parameters]
@@ -169,33 +172,31 @@ def _fitting(lines: list[_Line]) -> int:
     return max(1, sum(count <= FITTING_ROWS for count in total) - 1)
 
 
-def _lines(tree: Tree, item: Item) -> Iterator[_Line]:
-    """An item and what is below it; what has neither parameters nor moves data is left out."""
+def _lines(tree: Tree, item: Item, metric: Metric) -> Iterator[_Line]:
+    """An item and what is below it; what has no parameters, moves no data and has no share is left out."""
     yield _Line(item.label or item.cls, item.level, (item,))
     modules: dict[object, list[Item]] = {}
     operators: dict[str, list[Item]] = {}
     for child in item.member.children:
         one = child.member
-        if not (tree.cost(child).bytes or tree.total(Metric.PARAMETERS, child)):
+        if not (
+            tree.cost(child).bytes or any(tree.total(m, child) for m in (Metric.PARAMETERS, metric))
+        ):
             continue
         if one.node and not one.path:
-            operators.setdefault(_operator(tree.nodes[one.node - 1]), []).append(child)
+            operators.setdefault(operator(tree.nodes[one.node - 1]), []).append(child)
         else:
             several = one.node and child.kind is not ItemKind.FOLD
             modules.setdefault(one.path if several else child.id, []).append(child)
     for calls in modules.values():
         if len(calls) == 1:
-            yield from _lines(tree, calls[0])
+            yield from _lines(tree, calls[0], metric)
         else:
             yield _Line(calls[0].label, item.level + 1, tuple(calls))
-    for operator, found in operators.items():
-        yield _Line(operator, item.level + 1, tuple(found), is_module=False)
+    for name, found in operators.items():
+        yield _Line(name, item.level + 1, tuple(found), is_module=False)
     for idle in _idle(tree, item.member):
         yield _Line(idle[0], item.level + 1, (), idle=idle)
-
-
-def _operator(node: Node) -> str:
-    return CONSTANTS if node.kind == "constant" else node.op
 
 
 def _idle(tree: Tree, item: Item) -> Iterator[tuple[str, str, int]]:
@@ -235,6 +236,7 @@ def _row(tree: Tree, line: _Line, metric: Metric) -> Row:
         share=sum(tree.share(metric, item).share for item in items),
         seconds=sum(tree.total(Metric.SECONDS, i) for i in items) if tree.seconds else None,
         measured=sum(tree.total(Metric.MEASURED, i) for i in items) if tree.measured else None,
+        host=sum(tree.total(Metric.HOST, i) for i in items) if tree.host else None,
         output=None if output is None else output.shape,
         bottleneck=tree.bound(*items),
         is_module=line.is_module,
@@ -265,9 +267,9 @@ def table(
 
     A row is a module in the tree of all, or `by` "op", "class" or "node" all that are alike together.
     `depth` is how many levels below the root are shown (chosen to fit about forty rows by default);
-    `sort` orders rows by "flops", "macs", "bytes", "parameters", "time", "measured", "intensity" or "name"
-    instead of by execution, and `top` keeps that many. Shares are of what rows are sorted by, else of the
-    measured time, of the predicted time on a device, and of FLOPs without either. `fold` draws equal
+    `sort` orders rows by "flops", "macs", "bytes", "parameters", "time", "host", "measured", "intensity" or
+    "name" instead of by execution, and `top` keeps that many. Shares are of what rows are sorted by, else
+    of the measured time, of the predicted time on a device, and of FLOPs without either. `fold` draws equal
     neighbours once. `width` is in characters. `memory` draws the live memory over the run. On a device, or
     over several, what it takes there stands below, and where a partition was asked for, what that saves.
     """
@@ -289,7 +291,7 @@ def table(
         listed = listed[:top]
     flat = sort is not None or by != "module"
     parts: list[RenderableType] = [
-        _hierarchy(costed, listed, metric, show_shapes=show_shapes, flat=flat, width=width, by=by),
+        *_hierarchy(costed, listed, metric, show_shapes=show_shapes, flat=flat, width=width, by=by),
         *([f"  … and {units.plural(hidden, 'more row')}"] if hidden else []),
         "",
         summary(costed, verbose=verbose),
@@ -313,7 +315,8 @@ def _hierarchy(
     flat: bool,
     width: int,
     by: Grouping,
-) -> Table:
+) -> Iterator[RenderableType]:
+    """The rows with the columns for which there is room, and which others there are."""
     names = [_name(row, flat) for row in listed]
     longest = max((name.cell_len for name in names), default=0)
     cut = Cut(row.path for row in listed if row.path) if flat else None
@@ -326,7 +329,7 @@ def _hierarchy(
     known = [c for c in columns_of(costed, metric) if not missing.get(c.key)]
     if by == "node":  # whose names end in the operator
         known = [c._replace(title="Operator", spared=2) if c.key == "class" else c for c in known]
-    columns = [_fitted(c, shown) for c in known]
+    every = columns = [_fitted(c, shown) for c in known]
 
     def left() -> int:
         return width - sum(c.width + 1 for c in columns)
@@ -340,7 +343,7 @@ def _hierarchy(
         most = 2 * width // 5 if flat and column.spared == 3 else width // 2
         room = min(longest, least if column.spared < 3 else max(least, most))
         if column.spared and left() + given(column) < room:
-            columns.remove(column)
+            columns = [c for c in columns if c is not column]
     # A class gives way to names, which tell rows apart.
     columns = [
         c._replace(width=max(min(c.width, _SHORTEST), c.width - max(0, longest - left())))
@@ -360,7 +363,11 @@ def _hierarchy(
                           min_width=column.width, max_width=column.width)  # fmt: skip
     for name, cells in zip(names, shown, strict=True):
         result.add_row(name, *(cells[c.key] for c in columns))
-    return result
+    yield result
+    kept = {c.key for c in columns}
+    if gone := ", ".join(c.title for c in every if c.title and c.key not in kept):
+        needed = longest + sum(c.width + 1 for c in every)
+        yield Text(f"Left out: {gone} (COLUMNS={needed} has all)", style="dim")
 
 
 def _fitted(column: _Column, cells: list[dict[str, Text | str]]) -> _Column:
@@ -398,24 +405,30 @@ _COLUMNS = (
     _Column("bytes_bar", "", 5, "left", spared=8),
     _Column("intensity", "FLOPs/byte", 10, spared=7),
     _Column("seconds", "Time", 8),
+    _Column("host", "Host", 8),
     _Column("measured", "Measured", 8),
     _Column("bound", "Bound", 10, "left", spared=3),
 )
 """Figures are of all repetitions, but for `each`: the FLOPs of one."""
 
 _SHARES = {Metric.FLOPS: "% FLOPs", Metric.BYTES: "% bytes", Metric.PARAMETERS: "% params",
-           Metric.SECONDS: "% time", Metric.MEASURED: "% measured"}  # fmt: skip
+           Metric.SECONDS: "% time", Metric.HOST: "% host", Metric.MEASURED: "% measured"}  # fmt: skip
 
 
 def columns_of(costed: CostedRecord, metric: Metric | None = None) -> list[_Column]:
     """The columns behind the name, the share of a metric (the usual one) behind the figure that it is of;
-    those of time as far as it is predicted, or was measured."""
+    those of time as far as it is predicted, or was measured. A time that adds up to less than the run,
+    since the host is the limit, is called the device's; the host's is there where rows are sorted by it."""
     metric = metric or costed.metric
-    title = _SHARES[metric]
+    title, known = _SHARES[metric], list(_COLUMNS)
+    if costed.hosted:
+        title = title.replace("time", "device")
+        known = [c._replace(title="Device") if c.key == "seconds" else c for c in known]
     without = {None if costed.device else "seconds", None if costed.measurement else "measured"}
     share = [_Column("share", title, len(title)), _Column("share_bar", "", 5, "left", spared=2)]
     without.add("bytes_bar" if metric is Metric.BYTES else None)
-    known = [c for c in _COLUMNS if c.key not in without]
+    without.add(None if metric is Metric.HOST else "host")
+    known = [c for c in known if c.key not in without]
     at = 1 + next(i for i, c in enumerate(known) if c.key == metric.value)
     return [*known[:at], *share, *known[at:]]
 
@@ -452,11 +465,12 @@ def cells_of(row: Row) -> dict[str, str]:
         else units.intensity(cost.arithmetic_intensity),
         "seconds": units.seconds(row.seconds) if row.seconds else "",
         "measured": units.seconds(row.measured) if row.measured else "",
+        "host": units.seconds(row.host) if row.host else "",
         "bound": row.bottleneck or "",
     }  # fmt: skip
 
 
-_DASHED = ("parameters", "flops", "macs", "bytes", "intensity", "seconds", "measured")
+_DASHED = ("parameters", "flops", "macs", "bytes", "intensity", "seconds", "host", "measured")
 """Columns in which nothing is a dash."""
 
 
