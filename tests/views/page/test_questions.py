@@ -111,12 +111,16 @@ def test_what_changed(saved: Saved, browse: Browse) -> None:
     from opgraph.views import render
 
     before, after = saved("resnet18"), saved("resnet18-changed")
-    text = str(render("html", after.on(), against=before.on()))
+    text = str(render("html", after.on("l4"), against=before.on("l4")))
     clicks = Clicks(browse(text, "changed"))
     assert unite(before.graph, after.graph).changes
     panel = clicks.panel()
     assert "AGAINST RESNET18" in panel.upper()
     heads = clicks.page.page.locator(".table-head").inner_text()
+    assert "Δ time" in heads
+    took = [sum(p.on("l4").prediction.by_node.values()) for p in (before, after)]
+    more = clicks.page.run("return app.difference.more('time', app.tree.root)")
+    assert more == pytest.approx(took[1] - took[0], abs=1e-9)
     assert "Δ FLOPs" in heads
     assert "Δ bytes" in heads
 

@@ -119,9 +119,10 @@ export class Difference {
     return starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);
   }
 
-  /** By how much it costs more than before. */
+  /** By how much it costs more than before: a time in whole nanoseconds, as what is in caches differs. */
   more(measure: Compared, item: Interval, apart?: ReadonlySet<number>): number {
-    return this.here.share(measure, item, apart).total - this.was(measure, item, apart);
+    const by = this.here.share(measure, item, apart).total - this.was(measure, item, apart);
+    return measure === "time" ? Math.round(by * 1e9) / 1e9 : by;
   }
 
   /** Forget what depends on the costs of this profile: they have changed. */

@@ -25,6 +25,8 @@ export interface Share {
 export class Costs {
   /** FLOPs per byte at which arithmetic and memory take equally long. */
   ridge = 0;
+  /** What is shared out where time is: the run's, or of one that waits for the host the device's alone. */
+  timeOf = "time";
   private sums: Record<Measure, Float64Array>;
   private waits: Partial<Record<Bound, Float64Array>> = {};
   private profiled: Partial<Record<Measure, Float64Array>> = {};
@@ -74,6 +76,7 @@ export class Costs {
     const taken = device && times ? device.queues.device : [];
     const seconds = (n: number): number => (taken[work[n]] ?? 0) / 1e6;
     this.ridge = (device ?? this.generic).ridge;
+    this.timeOf = device?.limit ? "device time" : "time";
     this.boundCache.clear();
     this.sums.time = running(count, seconds);
     for (const [letter, bound] of Object.entries(BOUNDS)) {

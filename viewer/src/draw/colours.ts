@@ -246,7 +246,7 @@ function categories(colours: Colours): LegendEntry[] {
     name: kind.label,
     colour: theme.dark ? kind.dark : kind.light,
     mark: kind.sign,
-    note: cost ? `${format.percent(cost / costs.total(measure))} of ${measure}` : format.plural(nodes.length, "node"),
+    note: cost ? `${format.percent(cost / costs.total(measure))} of ${measure === "time" ? costs.timeOf : measure}` : format.plural(nodes.length, "node"),
     nodes,
   }));
 }

@@ -288,8 +288,7 @@ function bounds({ colours, costs, device, page: { measured }, ridgeText }: App):
     ["needs", device ? fits(device.memory) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
     ...kinds.map((bound): [string, string] => [
-      colours.marks.bounds[bound].label, `${format.percent(shares.get(bound) ?? 0)} of ${
-        timed && device?.limit ? "its work" : measure}`,
+      colours.marks.bounds[bound].label, `${format.percent(shares.get(bound) ?? 0)} of ${timed ? costs.timeOf : measure}`,
     ]),
   ]);
 }
