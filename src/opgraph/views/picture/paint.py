@@ -84,6 +84,8 @@ def facts(costed: CostedRecord, *, whole: bool = True) -> str:
         parts.insert(0, f"mode {costed.profile.mode}")
     if costed.device is not None:
         parts.append(f"{total_of(costed)} on {labels.plain(costed.device.name, 60)}")
+        if costed.hosted and costed.prediction is not None:
+            parts.append(costed.prediction.limiting)
     if totals.coverage < 1:
         parts.append(f"{units.percent(totals.coverage)} of kernels have a known cost")
     return "  ·  ".join(parts)

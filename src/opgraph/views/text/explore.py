@@ -21,6 +21,7 @@ from opgraph.analysis.selection import Edge, Selection, edges
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node, Value
+from opgraph.views.headline import whole_of
 from opgraph.views.marks import BOUNDS, NO_WORK
 from opgraph.views.terminal import Cut, bar, bound, draw, fit, fit_tail, safe
 
@@ -338,7 +339,8 @@ def _footer(costed: CostedRecord, selection: Selection, rows: Sequence[NodeView]
     traffic = units.percent(cost.bytes / every.bytes) if every.bytes else "none"
     taken = total_seconds(selection.nodes, times := costed.seconds_by_node)
     whole = total_seconds(costed.graph.nodes, times)
-    timed = f", {units.seconds(taken)} ({units.percent(taken / whole)})" if taken and whole else ""
+    of = f" of {whole_of(costed, Metric.SECONDS)}" if costed.hosted else ""
+    timed = f", {units.seconds(taken)} ({units.percent(taken / whole)}{of})" if taken and whole else ""
     if costed.measurement is not None:
         by_node = costed.measurement.by_node
         taken = total_seconds(selection.nodes, by_node) or 0.0
