@@ -83,7 +83,7 @@ def test_the_page_says_what_python_says(
     assert ridge in page.page.locator(".legend").inner_text()
     if costed.prediction is not None:
         assert rows["predicted time"] == units.seconds(costed.prediction.seconds)
-    of = "of time" if hardware else "of bytes"
+    of = "of device time" if costed.hosted else "of time" if hardware else "of bytes"
     for bound in costed.bounds:
         label = {"launch": "launches"}.get(bound.bound, bound.bound)
         assert rows[label] == f"{units.percent(bound.share)} {of}"

@@ -213,9 +213,9 @@ def test_a_ramp_follows_the_share_that_is_written_beside_it(saved: Saved, browse
     # In the dark a ramp grows lighter; one of twelve layers is open, so one takes a twelfth of its share.
     light = [sum(bytes.fromhex(colour[1:])) for _, colour in sorted(closed)]
     assert light == sorted(light)
-    assert costed.seconds is not None
+    assert costed.prediction is not None
     said = page.page.locator(".dock .legend").inner_text()
-    assert units.seconds(max(closed)[0] * costed.seconds) in said
+    assert units.seconds(max(closed)[0] * costed.prediction.device_seconds) in said
 
 
 @pytest.mark.parametrize("name", ["h100-sxm", "rtx-4090", "epyc-9654"])
@@ -225,7 +225,9 @@ def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: st
     page.page.get_by_label("Device").select_option(name)
     machine = device(name)
     expected = predict(profile.graph, machine)
-    assert page.run("return app.costs.total('time')") == pytest.approx(expected.seconds, rel=1e-8)
+    total = page.run("return app.costs.total('time')")
+    assert total == pytest.approx(expected.device_seconds, rel=1e-8)
+    assert page.run("return app.device.seconds") == expected.seconds
     times = page.run("return app.model.graph.nodes.map((_, n) => app.costs.node('time', n))")
     assert times == pytest.approx([expected.by_node.get(n.id, 0) for n in profile.nodes], abs=1e-12)
     assert page.run("return app.costs.ridge") == pytest.approx(machine.ridge_point("float32"))
@@ -498,7 +500,7 @@ def test_what_is_gone_is_drawn_where_it_stood(
     assert page.run("return app.costs.total('flops')") == resnet18.totals.flops
     assert page.run("return app.model.graph.own") == len(resnet18.nodes)
     page.page.get_by_label("Device").select_option("a10")
-    expected = predict(resnet18.graph, device("a10")).seconds
+    expected = predict(resnet18.graph, device("a10")).device_seconds
     assert page.run("return app.costs.total('time')") == pytest.approx(expected, rel=1e-8)
     conv = next(n for n in resnet18.nodes if n.name == "layer4.0.conv1")
     page.run("await app.select(app.tree.items.find(i => i.path === 'layer4.0.conv1'), true)")
