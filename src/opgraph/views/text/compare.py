@@ -325,7 +325,9 @@ def comparison_text(
     width = min(width, WIDEST)
     parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison, width)]
     for other in range(1, len(comparison.models)):
-        title = Text(f"From A to {letter(other)}, by {by}", style="bold")
+        hosted = any(comparison.models[i].hosted for i in (0, other))
+        times = "; times are the device's" if hosted else ""
+        title = Text(f"From A to {letter(other)}, by {by}{times}", style="bold")
         parts += ["", title, *changes(comparison, other, by, depth, width)]
         if rows := comparison.measured(other):
             title = Text(f"Measured from A to {letter(other)}, by operator", style="bold")
