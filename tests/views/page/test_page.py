@@ -227,7 +227,7 @@ def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: st
     expected = predict(profile.graph, machine)
     total = page.run("return app.costs.total('time')")
     assert total == pytest.approx(expected.device_seconds, rel=1e-8)
-    assert page.run("return app.device.seconds") == expected.seconds
+    assert page.run("return app.device.seconds") == pytest.approx(expected.seconds)
     times = page.run("return app.model.graph.nodes.map((_, n) => app.costs.node('time', n))")
     assert times == pytest.approx([expected.by_node.get(n.id, 0) for n in profile.nodes], abs=1e-12)
     assert page.run("return app.costs.ridge") == pytest.approx(machine.ridge_point("float32"))
