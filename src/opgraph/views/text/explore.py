@@ -340,7 +340,9 @@ def _footer(costed: CostedRecord, selection: Selection, rows: Sequence[NodeView]
     taken = total_seconds(selection.nodes, times := costed.seconds_by_node)
     whole = total_seconds(costed.graph.nodes, times)
     of = f" of {whole_of(costed, Metric.SECONDS)}" if costed.hosted else ""
-    timed = f", {units.seconds(taken)} ({units.percent(taken / whole)}{of})" if taken and whole else ""
+    timed = (
+        f", {units.seconds(taken)} ({units.percent(taken / whole)}{of})" if taken and whole else ""
+    )
     if costed.measurement is not None:
         by_node = costed.measurement.by_node
         taken = total_seconds(selection.nodes, by_node) or 0.0
