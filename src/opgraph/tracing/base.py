@@ -228,9 +228,8 @@ def _recorded(
 def _idle(graph: Graph) -> Iterator[str]:
     """What is to be said of a forward that got through and did no work that was to be expected."""
     works = any(
-        n.flops or n.parameters or n.target.startswith("torch.ops.higher_order")
-        for n in graph.nodes
-    )
+        n.parameters or n.target.startswith("torch.ops.higher_order") for n in graph.nodes
+    ) or any(k.flops for n in graph.nodes for k in n.kernels)
     if graph.failed is not None or (works and graph.inputs):
         return
     names = {p for n in graph.nodes for p in n.parameters}

@@ -16,7 +16,7 @@ from torch.utils import flop_counter
 import opgraph
 from opgraph.record.graph import Kernel
 from opgraph.sources import resolve
-from opgraph.tracing.capture.kernels import KernelCapture
+from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.fake.cache import SWITCH, cached_call, fake_call_cache, looks
 from opgraph.tracing.fake.tensors import fake
 
@@ -107,11 +107,11 @@ def test_known_functions_change_nothing(monkeypatch):
 
 def test_a_function_that_was_called_before_is_not_called_again(monkeypatch):
     heard: list[torch.Tensor] = []
-    repeat = KernelCapture.repeat
+    again = Recorder.again
     monkeypatch.setattr(
-        KernelCapture,
-        "repeat",
-        lambda self, known, tensors: heard.append(0) or repeat(self, known, tensors),
+        Recorder,
+        "again",
+        lambda self, func, known, tensors: heard.append(0) or again(self, func, known, tensors),
     )
     block = (nn.Linear(13, 13), nn.BatchNorm1d(13), nn.ReLU(inplace=True))
     model, x = nn.Sequential(*block * 5), torch.randn(3, 13)

@@ -35,6 +35,8 @@ from opgraph.sources.ranks import current, exchange_alike, finished, is_spread
 from opgraph.sources.weightless import places_for_masks
 from opgraph.tracing.fake.cache import (
     CachedFunction,
+    Result,
+    anew,
     cached_call,
     fake_call_cache,
     identities,
@@ -55,10 +57,11 @@ from opgraph.tracing.state.guard import STATISTICS, Guard
 
 
 class MemoryLog:
-    """Follows storages: when each was made and freed, in numbers of kernels; `live` bytes are there now."""
+    """Follows storages: when each was made and freed, in numbers of `kernels`; `live` bytes are there
+    now."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
+    def __init__(self, kernels: list[Kernel]) -> None:
+        self._kernels = kernels
         self._index: dict[int, int] = {}
         self._references: list[Any] = []
         self.bytes: list[int] = []
@@ -104,32 +107,30 @@ class MemoryLog:
         return self._add(storage, key, storage.nbytes(), born, made)
 
     def _add(
-        self, storage: torch.UntypedStorage, key: int, size: int, born: int, made: bool
-    ) -> int:
-        index = self._entry(key, size, born, made)
-
-        def freed(_: Any, key: int = key) -> None:
-            last = self._index.pop(key, None)
-            if last is not None:
-                self._end(last)
-
-        self._references.append(weakref.ref(storage, freed))
-        return index
-
-    def _entry(self, key: int, size: int, born: int, made: bool) -> int:
+        self, storage: torch.UntypedStorage, key: int, size: int, born: int,
+        made: bool, owner: int | None = None,
+    ) -> int:  # fmt: skip
+        reference = _Held(storage, self._freed)
+        reference.key = key
         index = self._index[key] = len(self.bytes)
         self.bytes.append(size)
         self.born.append(born)
         self.died.append(None)
-        self.owner.append(None)
+        self.owner.append(owner)
         self._made.append(made)
+        self._references.append(reference)
         self.live += size
         return index
+
+    def _freed(self, reference: _Held) -> None:
+        last = self._index.pop(reference.key, None)
+        if last is not None:
+            self._end(last)
 
     def _end(self, index: int) -> None:
         if self.died[index] is None:
             self.live -= self.bytes[index]
-            self.died[index] = self._clock()
+            self.died[index] = len(self._kernels)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage that is known has another size from now on: what it had is gone, and what it has is
@@ -139,11 +140,11 @@ class MemoryLog:
         size = storage.nbytes()
         if index is None or self.bytes[index] == size:
             return
-        owner, made = self.owner[index], self._made[index]
         self._end(index)
-        self._references.append(_gone)
-        anew = self.anew[index] = self._entry(key, size, self._clock(), made)
-        self.owner[anew] = owner
+        self.anew[index] = self._add(
+            storage, key, size, len(self._kernels), self._made[index], self.owner[index]
+        )
+        self._references[-1] = _gone  # the first one is told when it is freed
 
     def since(
         self, index: int, kernel: int, results: Sequence[Tensor]
@@ -167,14 +168,16 @@ class MemoryLog:
         storages: Iterable[tuple[int, int, int, int | None]],
         kernel: int,
         results: Sequence[Tensor],
+        owner: int,
     ) -> list[int | None]:
-        """The same storages for kernels from `kernel` on; of each result the index of the one that is new
-        in it."""
+        """The same storages for kernels from `kernel` on; of each result, which the record `owner` gives,
+        the index of the one that is new in it."""
         fresh: list[int | None] = [None] * len(results)
         for size, born, died, place in storages:
             if place is not None:
                 storage = results[place].untyped_storage()
-                fresh[place] = self._add(storage, storage._cdata, size, kernel + born, True)  # noqa: FBT003
+                key, start = storage._cdata, kernel + born
+                fresh[place] = self._add(storage, key, size, start, made=True, owner=owner)
                 continue
             self.bytes.append(size)
             self.born.append(kernel + born)
@@ -206,7 +209,7 @@ class MemoryLog:
 
     def close(self) -> tuple[Storage, ...]:
         """All storages, as they are now; their nodes are numbered from 1."""
-        end = self._clock()  # a branch that was not kept had kernels that are no more
+        end = len(self._kernels)  # a branch that was not kept had kernels that are no more
         born = [min(b, end) for b in self.born]
         died = [None if d is None else min(d, end) for d in self.died]
         nodes = [None if owner is None else owner + 1 for owner in self.owner]
@@ -224,6 +227,13 @@ class MemoryLog:
 
 
 _storage = maker(Storage)
+
+
+class _Held(weakref.ref[Any]):
+    """A reference to a storage that is followed, which knows what that was known by."""
+
+    __slots__ = ("key",)
+    key: int
 
 
 def _gone() -> None:
@@ -255,6 +265,13 @@ _WITH_BODIES = frozenset(
     "hints_wrapper out_dtype auto_functionalized auto_functionalized_v2".split()
 )
 """Higher-order operators that come down to others which run one by one."""
+
+_is_grad_enabled, _default_dtype = torch.is_grad_enabled, torch.get_default_dtype
+_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+_depth = torch._C._len_torch_dispatch_stack
+_MODES = DispatchKey.Python
+_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
 
 OF_MANY = ("aten._foreach_", "aten._fused_", "aten._amp_foreach_", "aten.lift_fresh")
 """Operators that an optimizer of many tensors calls once for all of them; the last brings a number."""
@@ -305,7 +322,7 @@ class KernelCapture(TorchDispatchMode):
         super().__init__()
         self.guard = guard
         self.kernels: list[Kernel] = []
-        self.memory = MemoryLog(lambda: len(self.kernels))
+        self.memory = MemoryLog(self.kernels)
         self.writes: list[Tensor] = []
         self.notes: dict[str, None] = {}  # remarks, once each
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
@@ -366,10 +383,10 @@ class KernelCapture(TorchDispatchMode):
             )
         if (
             not repeats
-            or torch.is_grad_enabled()
-            or (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled("cpu"))
-            or torch.get_default_dtype() is not self._dtype
-            or torch._C._len_torch_dispatch_stack() != self._depth
+            or _is_grad_enabled()
+            or (_is_any_autocast_enabled() and torch.is_autocast_enabled("cpu"))
+            or _default_dtype() is not self._dtype
+            or _depth() != self._depth
         ):
             return None, [], None
         tensors: list[Tensor] = []
@@ -391,16 +408,32 @@ class KernelCapture(TorchDispatchMode):
         except (TypeError, RuntimeError, NotImplementedError):
             return None
 
-    def repeat(self, known: CachedFunction, tensors: list[Tensor]) -> tuple[Any, list[int | None]]:
-        """Give it again, with the kernels and the memory that it takes; of each result the index of its
-        memory where that is new."""
+    def repeat(
+        self, known: CachedFunction, tensors: list[Tensor], owner: int
+    ) -> tuple[Any, list[int | None]]:
+        """Give it again for the record `owner`, with the kernels and the memory that it takes; of each
+        result the index of its memory where that is new."""
         first = len(self.kernels)
         with torch._C._DisableTorchDispatch():  # making a tensor is no kernel
             out = known.call.repeat(tensors, self.fake_mode)
         self.kernels += known.kernels
         self.writes += [tensors[place] for place in known.writes]
         results = (out,) if known.call.container is None else out
-        return out, self.memory.again(known.storages, first, results)
+        return out, self.memory.again(known.storages, first, results, owner)
+
+    def repeat_alone(
+        self, known: CachedFunction, result: Result, owner: int
+    ) -> tuple[Tensor, int | None]:
+        """The same of what gives one tensor with memory of its own, in half of the time."""
+        before = _is_excluded(_MODES)
+        _exclude(_MODES, True)  # noqa: FBT003  (making a tensor is no kernel)
+        try:
+            out = anew(result, self.fake_mode)
+        finally:
+            _exclude(_MODES, before)
+        first = len(self.kernels)
+        self.kernels += known.kernels
+        return out, self.memory.again(known.storages, first, (out,), owner)[0]
 
     def mark(self) -> tuple[int, int, int]:
         """Where a call begins: kernels, storages, and kernels that are known."""
@@ -426,7 +459,10 @@ class KernelCapture(TorchDispatchMode):
 
     def keep(self, key: Any, found: CachedFunction, arguments: str, looks: tuple[Any, ...]) -> None:
         """Know it from now on, with what is shown of its arguments and known of its results."""
-        self._cache.functions[key] = replace(found, arguments=arguments, looks=looks)
+        call = found.call
+        result = call.results[0] if call.container is None and not found.writes else None
+        alone = result if result is not None and result.argument is None else None
+        self._cache.functions[key] = replace(found, arguments=arguments, looks=looks, alone=alone)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

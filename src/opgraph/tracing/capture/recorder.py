@@ -38,7 +38,16 @@ from torch.utils.checkpoint import _StopRecomputationError
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
 from opgraph.record.errors import InputError, first_line
-from opgraph.record.graph import LOSS, Graph, GraphBreak, Kernel, Node, Scope, Value, maker
+from opgraph.record.graph import (
+    LOSS,
+    Graph,
+    GraphBreak,
+    Kernel,
+    Node,
+    Scope,
+    ValueKind,
+    maker,
+)
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
@@ -73,7 +82,9 @@ def build(
     kernels = recorder.capture.kernels
     names = _Names()
     position = {id(r): i for i, r in enumerate(recorder.records, start=1)}
-    values = recorder.table.values
+    weights = {
+        v.id: v.name for v in recorder.table.values if v.kind in _WEIGHTS and v.name is not None
+    }
     nodes = tuple([
         _node(
             number,
@@ -85,7 +96,7 @@ def build(
             record.arguments,
             tuple(record.inputs),
             tuple(record.outputs),
-            _parameters(record, values),
+            tuple([weights[v] for v in record.inputs if v in weights]),
             tuple(kernels[record.first : record.last]),
             *record.location,
             record.fragment,
@@ -110,11 +121,6 @@ def build(
 
 
 _node = maker(Node)
-
-
-def _parameters(record: Record, values: Sequence[Value]) -> tuple[str, ...]:
-    read = map(values.__getitem__, record.inputs)
-    return tuple([v.name for v in read if v.kind in _WEIGHTS and v.name is not None])
 
 
 _WEIGHTS = frozenset({"parameter", "buffer"})
@@ -516,21 +522,28 @@ class Recorder:
 
     def again(self, func: Any, known: CachedFunction, tensors: list[Tensor]) -> Any:
         """What a call with these tensors gave before, and a node for it. Autograd does not follow."""
-        first = len(self.capture.kernels)
-        out, fresh = self.capture.repeat(known, tensors)
-        record = self._begun(func, first, above=5)
-        record.arguments = known.arguments
+        capture, table = self.capture, self.table
+        record = self._begun(func, len(capture.kernels), 5, known.arguments)
+        inputs = record.inputs
         for tensor in tensors:
-            self.table.read(tensor, record.inputs)
-        if len(record.inputs) > 1:
-            record.inputs = list(dict.fromkeys(record.inputs))
+            table.read(tensor, inputs)
+        if len(inputs) > 1 and len(set(inputs)) < len(inputs):
+            record.inputs = list(dict.fromkeys(inputs))
         index = self._append(record)
-        written = self.table.written() if known.writes else {}
+        if known.alone is not None:
+            out, storage = capture.repeat_alone(known, known.alone, index)
+            record.last = len(capture.kernels)
+            kind: ValueKind = "constant" if record.kind == "constant" else "activation"
+            record.outputs.append(table.add(out, kind, None, None, storage, known.looks[0]))
+            return out
+        out, fresh = capture.repeat(known, tensors, index)
+        record.last = len(capture.kernels)
+        written = table.written() if known.writes else {}
         results = (out,) if known.call.container is None else out
         for tensor, storage, look in zip(results, fresh, known.looks, strict=True):
-            self.table.produce(tensor, record, index, storage, look)
+            table.produce(tensor, record, index, storage, look)
         for place, tensor in written.items():
-            self.table.wrote(place, tensor, record)
+            table.wrote(place, tensor, record)
         return out
 
     def fold(self, start: int, whole: Record) -> None:
@@ -550,9 +563,9 @@ class Recorder:
                 break
         else:
             record.kind = "constant"
-        if torch.autocast_increment_nesting() > 1:
+        if _enter_autocast() > 1:
             self._in_autocast()
-        torch.autocast_decrement_nesting()
+        _leave_autocast()
         record.call.nodes += 1
         self.records.append(record)
         return len(self.records) - 1
@@ -595,8 +608,8 @@ class Recorder:
             record.last = last
         return record
 
-    def _begun(self, func: Any, first: int, above: int) -> Record:
-        """The record of a call without its arguments, made by code in a frame so far `above`."""
+    def _begun(self, func: Any, first: int, above: int, arguments: str = "") -> Record:
+        """The record of a call without its tensors, made by code in a frame so far `above`."""
         _, op, where = names(func)
         current = call = self.modules.current
         of = None
@@ -606,11 +619,11 @@ class Recorder:
             path, of = found
             call = Call(path)
         record = Record(
-            "call", op, where, call, "", [], [], first, len(self.capture.kernels),
+            "call", op, where, call, arguments, [], [], first, len(self.capture.kernels),
             self.location or current_location(_RUN, above), self.fragment, self.phase,
         )  # fmt: skip
-        record.forward = of
         if call is not current:  # else the name is that of the only node of a call
+            record.forward = of
             record.name = f"{call.path}.{op}" if call.path else op
         return record
 
@@ -694,8 +707,15 @@ class Recorder:
         """Keep the failing node if the run failed, and only that one: what a model caught itself is
         not a failure, and is kept for the kernels that it ran."""
         self.capture.lacking.pop(id(error), None)
-        for record in self.records:
-            if record.exception not in (None, error) and record.last > record.first:
+        failed = [r for r in self.records if r.exception is not None]
+        if failed or error is not None:
+            self._mark(failed, error)
+        self._close_gaps()
+
+    def _mark(self, failed: list[Record], error: BaseException | None) -> None:
+        """Of the records that failed keep the one that let the run fail, which says why."""
+        for record in failed:
+            if record.exception is not error and record.last > record.first:
                 record.error = record.exception = None
         kept = [r for r in self.records if r.exception is None or r.exception is error]
         if len(kept) != len(self.records):
@@ -712,7 +732,6 @@ class Recorder:
                        location=raised_location(error.__traceback__), error=first_line(error))
             )  # fmt: skip
             call.nodes += 1
-        self._close_gaps()
         reason = None if raised is None else misfit(raised)
         self.misfit = reason is not None
         for record in self.records:
@@ -726,8 +745,10 @@ class Recorder:
         end = 0
         for record in self.records:
             if record.kind != "input":
-                record.first = min(record.first, end)
-                end = max(end, record.last)
+                if record.first > end:
+                    record.first = end
+                if record.last > end:
+                    end = record.last
         if self.records:
             self.records[-1].last = len(self.capture.kernels)
 
@@ -752,14 +773,16 @@ class _Functions(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        lock = self._recorder.capture.lock
+        recorder = self._recorder
+        lock = recorder.capture.lock
         if lock is not None and func not in _NO_NODES:
             with lock:
-                return self._heard(func, args, kwargs or {})
-        return self._heard(func, args, kwargs or {})
+                return self._heard(recorder, func, args, kwargs or {})
+        return self._heard(recorder, func, args, kwargs or {})
 
-    def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        recorder = self._recorder
+    def _heard(
+        self, recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         capture = recorder.capture
         if func in _WATCHED:
             if capture.guard is not None and not capture.over and func in HANDED_OUT:
@@ -822,6 +845,10 @@ async def _awaited(later: Any) -> Any:
 _RUN = Recorder.run.__code__
 _PLAIN = frozenset({int, float, bool, type(None)})
 _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
+_enter_autocast, _leave_autocast = (
+    torch.autocast_increment_nesting,
+    torch.autocast_decrement_nesting,
+)
 
 _NO_NODES = frozenset({torch.autograd.backward, *ADDRESSES})
 """Functions that only run others, which are nodes of their own, and those that compute nothing."""

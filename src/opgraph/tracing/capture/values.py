@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Shape, Value, ValueKind, maker
@@ -76,7 +77,8 @@ class ValueTable:
         alias_of: int | None = None, storage: int | None = None, look: Look | None = None,
     ) -> int:  # fmt: skip
         """A new value for a tensor, from now on what the tensor is known as."""
-        tensor = local(tensor)
+        if type(tensor) is not FakeTensor:
+            tensor = local(tensor)
         shape, dtype, size, strides = look or _look(tensor)
         id_ = len(self.values)
         self.values.append(_value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
@@ -97,13 +99,14 @@ class ValueTable:
 
     def read(self, tensor: Tensor, into: list[int]) -> None:
         """Note that a tensor is read: its value, and the last write into its memory since then."""
-        tensor = local(tensor)
+        if type(tensor) is not FakeTensor:
+            tensor = local(tensor)
         entry = self._bindings.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
             into.append(self._found(tensor))
             return
-        into.append(entry[1])
-        storage, version = entry[2], entry[3]
+        _, value, storage, version = entry
+        into.append(value)
         anew = self._capture.memory.anew
         while storage in anew:
             storage, version = anew[storage], 0
@@ -143,10 +146,9 @@ class ValueTable:
         """A result: new memory (`fresh` where that is known), a view of what was known, or the very tensor
         that went in."""
         memory = self._capture.memory
+        kind: ValueKind = "constant" if record.kind == "constant" else "activation"
         if fresh is not None:
-            kind: ValueKind = "constant" if record.kind == "constant" else "activation"
             record.outputs.append(self.add(tensor, kind, None, None, fresh, look))
-            memory.owner[fresh] = index
             return
         tensor = local(tensor)
         before = self.bound(tensor)
@@ -158,7 +160,6 @@ class ValueTable:
             )
         elif alias is None:
             alias = self._weight_alias(tensor, record)
-        kind = "constant" if record.kind == "constant" else "activation"
         record.outputs.append(self.add(tensor, kind, None, alias, storage, look))
         self.own(record.outputs[-1], index)
 

@@ -63,7 +63,8 @@ class CachedFunction:
     they made: bytes, the numbers of kernels (from the function's first) at which each was made and freed,
     and, of one that lives on, the position of the result that it is in. `writes` are the positions of the
     tensors whose memory it wrote to. `arguments` is what is shown of its arguments, and `looks` what is
-    known of its results (see `ValueTable.add`)."""
+    known of its results (see `ValueTable.add`). Most give one tensor with memory of its own and do nothing
+    else: that is `alone`."""
 
     call: CachedCall
     kernels: tuple[Kernel, ...]
@@ -71,6 +72,7 @@ class CachedFunction:
     writes: tuple[int, ...]
     arguments: str = ""
     looks: tuple[Any, ...] = ()
+    alone: Result | None = None
 
 
 SWITCH = "OPGRAPH_FAKE_CALL_CACHE"
@@ -146,11 +148,11 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
                 raise TypeError
             tensors.append(item)
             parts.append((item.shape, item.stride(), item.dtype, item._fake_device))
+        elif cls is int or cls is str:
+            parts.append(item)
         elif isinstance(item, Tensor):
             tensors.append(item)
             parts.append((cls, item.shape, item.stride(), item.dtype))
-        elif cls is int or cls is str:
-            parts.append(item)
         elif isinstance(item, torch.ScriptObject):
             raise TypeError  # packed weights cannot be compared
         elif isinstance(item, (list, tuple)):
@@ -162,6 +164,8 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
 
 def identities(tensors: list[Tensor]) -> tuple[int, ...]:
     """Which of some tensors are the same one; nothing where none is."""
+    if len(tensors) == 2 and tensors[0] is not tensors[1]:
+        return ()
     if len(set(map(id, tensors))) == len(tensors):
         return ()
     ids = [id(t) for t in tensors]
@@ -245,12 +249,20 @@ def _extent(result: Result) -> int:
     return int((last + 1) * result.dtype.itemsize)
 
 
+def anew(result: Result, mode: FakeTensorMode) -> FakeTensor:
+    """A result with memory of its own."""
+    meta = _empty(result.shape, result.strides, dtype=result.dtype, device=META)
+    return around(meta, mode)
+
+
+_empty = torch.empty_strided
+
+
 def _made(result: Result | None, tensors: list[Tensor], mode: FakeTensorMode) -> Tensor | None:
     if result is None:
         return None
     if result.argument is None:
-        meta = torch.empty_strided(result.shape, result.strides, dtype=result.dtype, device=META)
-        return around(meta, mode)
+        return anew(result, mode)
     argument = tensors[result.argument]
     if result.same:
         return argument

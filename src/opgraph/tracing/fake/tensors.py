@@ -118,17 +118,17 @@ def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> 
 
 def around(meta: Tensor, mode: FakeTensorMode) -> FakeTensor:
     """The fake CPU tensor whose shape, strides, dtype and storage are those of a tensor on meta."""
-    made: FakeTensor = Tensor._make_subclass(
+    made: FakeTensor = _make_subclass(
         FakeTensor, meta, dispatch_device=True, device_for_backend_keys=CPU
     )
-    if mode._allow_unsafe_data_ptr_access:
-        torch._C._set_warn_deprecated_on_mutable_data_ptr(made)
-    else:
-        torch._C._set_throw_on_mutable_data_ptr(made)
-    own = made.__dict__
-    own.update(_state())
-    own["fake_mode"] = mode
+    (_warn_of_pointers if mode._allow_unsafe_data_ptr_access else _throw_on_pointers)(made)
+    made.__dict__ = {**_state(), "fake_mode": mode}
     return made
+
+
+_make_subclass = Tensor._make_subclass
+_warn_of_pointers = torch._C._set_warn_deprecated_on_mutable_data_ptr
+_throw_on_pointers = torch._C._set_throw_on_mutable_data_ptr
 
 
 Memory = Mapping[int, torch.UntypedStorage]
