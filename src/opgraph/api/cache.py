@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,7 @@ from opgraph.record.errors import OpgraphError
 from opgraph.record.files import write_atomically
 from opgraph.record.loading import load
 from opgraph.record.profile import ProfileRecord
-from opgraph.record.versions import installed
+from opgraph.record.versions import installed, plug_ins
 from opgraph.sources.files import CONFIG, FILES
 from opgraph.version import __version__
 
@@ -184,7 +183,7 @@ def _versions() -> Iterator[str]:
     """The versions of the model libraries and of all plug-ins."""
     yield from (f"{name} {found}" for name in _LIBRARIES if (found := installed(name)) is not None)
     for group in _GROUPS:
-        for point in entry_points(group=group):
+        for point in plug_ins(group):
             yield f"{point} {'' if point.dist is None else point.dist.version}"
 
 

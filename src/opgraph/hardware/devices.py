@@ -371,10 +371,10 @@ def files() -> Mapping[str, Path]:
     An entry point of the group `opgraph.hardware` gives a folder of TOML files, or a function
     without arguments that returns one.
     """
-    from importlib.metadata import entry_points
+    from opgraph.record.versions import plug_ins
 
     found = dict(_own())
-    for entry in entry_points(group=ENTRY_POINTS):
+    for entry in plug_ins(ENTRY_POINTS):
         folder = entry.load()
         folder = Path(folder() if callable(folder) else folder)
         found = {path.stem: path for path in sorted(folder.glob("*.toml"))} | found

@@ -1,17 +1,18 @@
-"""Whether the torch and the model libraries that are there can trace. Only their versions are read: nothing
-is imported."""
+"""Which packages are there: whether the torch and the model libraries among them can trace, and what others
+add. Only what is written about them is read: nothing is imported."""
 
 from __future__ import annotations
 
 import re
 import sys
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
+from typing import Any
 
 from opgraph.record.errors import MissingDependency, SourceError
 
-__all__ = ["OLDEST", "installed", "require_bound", "require_torch"]
+__all__ = ["OLDEST", "installed", "plug_ins", "require_bound", "require_torch"]
 
 OLDEST = (2, 14)
 """The oldest torch that opgraph traces with; pyproject.toml says the same (a test holds both together)."""
@@ -57,3 +58,14 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def plug_ins(group: str) -> EntryPoints:
+    """What other packages add to a group of entry points."""
+    found: EntryPoints = _all_plug_ins().select(group=group)
+    return found
+
+
+@cache
+def _all_plug_ins() -> Any:
+    return entry_points()  # once, for each look goes through all packages that are installed

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from opgraph.record.errors import SourceError, UnknownModel, one_of
 from opgraph.record.files import uncollected
 from opgraph.record.remarks import no_effect
-from opgraph.record.versions import require_torch
+from opgraph.record.versions import plug_ins, require_torch
 from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
 from opgraph.sources.code import CodeSource, from_module
@@ -56,9 +56,7 @@ def _built_in() -> tuple[Source, ...]:
 def sources() -> dict[str, Source]:
     """All sources by name, in the order in which bare names are looked up."""
     found: dict[str, Source] = {source.name: source for source in _built_in()}
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group=GROUP):
+    for point in plug_ins(GROUP):
         source = point.load()()
         found.setdefault(source.name, source)
     return found

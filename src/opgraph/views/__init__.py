@@ -229,10 +229,10 @@ _NAMED = {v.name: v for v in _BUILT_IN}
 @cache
 def views() -> dict[str, View]:
     """All views by name, those of other packages as well."""
-    from importlib.metadata import entry_points
+    from opgraph.record.versions import plug_ins
 
     found = dict(_NAMED)
-    for point in entry_points(group=GROUP):
+    for point in plug_ins(GROUP):
         view = point.load()
         found.setdefault(view.name, view)
     return found
