@@ -32,7 +32,7 @@ def settle(error: BaseException | None) -> None:
     while error is not None and id(error) not in seen:  # what is raised again may lead to itself
         seen.add(id(error))
         if error.__traceback__ is not None:
-            passed = traceback.format_tb(error.__traceback__)
+            passed = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__)).format()
             error.__traceback__ = None
             error.add_note(
                 "It was raised here (most recent call last):\n" + "".join(passed).rstrip()
