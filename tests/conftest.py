@@ -5,13 +5,14 @@ checked on `saved` profiles, so that a golden changes when a view changes, and n
 numbers and shortcuts of the next release of a library. `pytest --update-goldens` rewrites the goldens;
 `opgraph profile resnet18 -o tests/data/resnet18.json` rewrites a saved profile.
 
-Two markers: `slow` takes half a second of processor time or more, or a browser (`pytest -m "not slow"`
-is the fast suite), `live` traces a model. What is right of the graph and not live runs without torch
+Two markers: `slow` takes 0.15 s of processor time or more, or a browser (the fast suite is
+`pytest -m "not slow"`), `live` traces a model. What is right of the graph and not live runs without torch
 (`pytest -p tests.no_torch`, tests/test_without_torch.py).
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -31,6 +32,9 @@ MERMAID = Path(__file__).parent / "foreign/node_modules/mermaid/dist/mermaid.min
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 """What is compiled is kept, or each of the processes that tests start compiles opgraph anew."""
+
+gc.set_threshold(50_000, 20, 1_000)
+"""Cyclic garbage is looked for seldom: each look goes through all that libraries and tests hold."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -193,12 +193,12 @@ def build():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [
         "graphs",
-        pytest.param("engine", marks=[pytest.mark.live, pytest.mark.slow]),
-        pytest.param("compiled,graphs", marks=[pytest.mark.live, pytest.mark.slow]),
+        *(pytest.param(how, marks=pytest.mark.live) for how in ("engine", "compiled,graphs")),
     ],
 )
 def test_how_it_is_run_is_the_same(

@@ -41,7 +41,7 @@ def dag(choices: list[list[int]]) -> Graph:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=3), max_size=14), st.data())
 def test_listed_nodes_reach_each_other_as_in_the_whole_graph(
     choices: list[list[int]], data: st.DataObject

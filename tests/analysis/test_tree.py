@@ -331,6 +331,7 @@ def test_members_of_a_fold_are_wired_alike() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_long_lists_take_no_quadratic_work() -> None:
     """Equal operators side by side: none reads what another makes, so none is folded."""
 

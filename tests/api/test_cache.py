@@ -178,6 +178,7 @@ def test_where_nothing_can_be_written_nothing_happens(
     assert not cache.used()
 
 
+@pytest.mark.slow
 def test_many_that_keep_the_same_leave_one_whole(folder: Path, saved: Saved) -> None:
     path = cache.place("resnet18", Options())
     assert path is not None

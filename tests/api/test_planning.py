@@ -248,6 +248,7 @@ def test_a_plan_is_of_the_inputs_that_are_named() -> None:
     assert named.best == shaped.best
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_the_usual_schedule_holds_where_it_is_given() -> None:
     asked: dict[str, Any] = {
@@ -346,14 +347,16 @@ def test_engines_that_serve_a_model(tmp_path: Path) -> None:
             "of no use to a step of training",
         ),
         ("--devices 2xa10 --mode decode --fsdp 2", "--fsdp is of no use to engines"),
-        (
+        pytest.param(
             "--devices 4xa10 --mode decode --explain --tensor-parallel 2",
             "1 engines of 1 x 2 devices are not 4",
+            marks=pytest.mark.slow,
         ),
         ("--devices 2xa10 --mode decode --request-rate 4,5", "for one rate of requests"),
-        (
+        pytest.param(
             "--devices 2xa10 --mode decode --model-arg n_layer=1 --requests 9 --max-per-token 0.001",
             "ms a token, not 0.001; engines of 2 in 2 stages: 1 blocks",
+            marks=pytest.mark.slow,
         ),
         ("--devices 8 --global-batch 8", "how many is said, and not of which device"),
         (
@@ -375,5 +378,6 @@ def test_engines_that_serve_a_model(tmp_path: Path) -> None:
 def test_what_cannot_be_planned(
     capsys: pytest.CaptureFixture[str], options: str, said: str
 ) -> None:
-    assert main(["plan", "gpt2", *options.split()]) == 2
+    few = "gpt2 --model-arg n_layer=2 --model-arg n_embd=48 --model-arg vocab_size=512"
+    assert main(["plan", *few.split(), *options.split()]) == 2
     assert said in capsys.readouterr().err

@@ -40,6 +40,7 @@ def test_what_is_of_a_model_needs_one(
     assert (captured.out, captured.err.splitlines()[0]) == ("", "error: MODEL is required")
 
 
+@pytest.mark.slow
 def test_every_next_command_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", BERT]) == 0
     lines = capsys.readouterr().out.split("\nNext\n")[1].splitlines()

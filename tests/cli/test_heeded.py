@@ -55,8 +55,6 @@ SUFFIXES = {
     "view": [".html"],
     "compare": [".txt", ".md", ".json"],
 }  # fmt: skip
-QUICK = {"export": ".csv", "compare": ".json"}
-"""The suffixes of commands that the fast suite tries; all pairs take half a minute."""
 NEEDING_A_DEVICE = ("roofline.svg", "roofline.png", ".trace.json")
 NEEDING_THE_MODEL = (".onnx", ".py")
 
@@ -79,13 +77,9 @@ def answer(arguments: list[str], file: Path) -> tuple[int, bytes]:
     return status, file.read_bytes() if file.exists() else b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "suffix"),
-    [
-        pytest.param(c, s, marks=() if QUICK.get(c) == s else pytest.mark.slow)
-        for c, suffixes in SUFFIXES.items()
-        for s in suffixes
-    ],
+    ("command", "suffix"), [(c, s) for c, suffixes in SUFFIXES.items() for s in suffixes]
 )
 def test_an_option_changes_the_answer_or_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, suffix: str

@@ -156,6 +156,7 @@ def test_a_forward_that_fails_is_status_1(tmp_path, monkeypatch, capsys):
     assert "error" in nodes[-1]
 
 
+@pytest.mark.slow
 def test_a_missing_package_names_the_extra():
     code = (
         "import sys; sys.modules['torchvision'] = None\n"
@@ -167,6 +168,7 @@ def test_a_missing_package_names_the_extra():
     assert "pip install 'opgraph[torchvision]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_no_colour_in_a_pipe_nor_with_no_color(monkeypatch):
     saved = ["profile", str(DATA / "resnet18.json"), "--depth", "0"]
     assert "\x1b" not in opgraph(*saved).stdout

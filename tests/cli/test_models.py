@@ -11,6 +11,7 @@ import opgraph as package
 from opgraph.cli import main
 
 
+@pytest.mark.slow
 def test_families_are_listed_by_source(capsys):
     assert main(["models"]) == 0
     shown = capsys.readouterr().out

@@ -23,6 +23,7 @@ READING = [
 HELPING = [["--help"], ["--version"], ["profile", "--help"], ["explore"]]
 
 
+@pytest.mark.slow
 def test_no_torch_is_imported() -> None:
     """Nor does anything that only reads look up names of models."""
     code = (
@@ -62,6 +63,7 @@ def _run(*arguments: str) -> tuple[str, float]:
     return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.slow
 def test_a_process_ends_at_once_with_its_status_and_what_was_to_be_done_at_the_exit() -> None:
     first, second = (str(DATA / f"{name}.json") for name in ("resnet18", "resnet50"))
     code = (

@@ -4,6 +4,7 @@ trying what that one takes; or an error that says what was tried."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -114,18 +115,28 @@ FITTING: dict[str, tuple[nn.Module, dict[str, str], int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FITTING)
+@cache
+def profiled(name: str) -> opgraph.Profile:
+    return opgraph.profile(FITTING[name][0])
+
+
+SLOW = {"digits", "small photos", "step by its number", "state and action"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in FITTING]
+)
 def test_inputs_are_found(name: str) -> None:
-    model, expected, flops = FITTING[name]
-    profile = opgraph.profile(model)
+    _, expected, flops = FITTING[name]
+    profile = profiled(name)
     assert shapes(profile) == expected
     assert profile.totals.flops == flops
     assert profile.graph.failed is None
 
 
+@pytest.mark.slow
 def test_what_was_guessed_is_said() -> None:
-    model, *_ = FITTING["step by its number"]
-    assert opgraph.profile(model).model.notes == (
+    assert profiled("step by its number").model.notes == (
         "guessed from what the model's layers take: t",
         "inputs found by trying: 1x3x224x224 float32, 1 int64",
     )

@@ -34,6 +34,7 @@ def test_every_entry_says_where_its_configuration_stands() -> None:
     assert all(entry.source.startswith("https://") for entry in ENTRIES)
 
 
+@pytest.mark.slow
 def test_building_twice_from_one_entry_gives_the_same_model() -> None:
     first, second = (resolve("hf:google/gemma-3-4b-pt") for _ in range(2))
 

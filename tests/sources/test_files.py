@@ -41,6 +41,7 @@ def saved(folder: Path, content: Any) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_whole_module_is_taken(tmp_path: Path) -> None:
     model = resolve(saved(tmp_path, torchvision.models.resnet18()))
     assert type(model.module) is torchvision.models.resnet.ResNet

@@ -74,6 +74,7 @@ def test_a_default_vocabulary_holds_the_placeholders_of_images() -> None:
     assert "completed with text_config.vocab_size=32001" in model.info.notes
 
 
+@pytest.mark.slow
 def test_a_configuration_with_several_texts_is_built() -> None:
     assert resolve("hf-type:musicgen").config.model_type == "musicgen"
 

@@ -6,6 +6,7 @@ import csv
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ pytest.importorskip("duckdb")
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOSTILE = "x'; drop view cases; --<script>document.title='run'</script>\x1b[31m=1+1"
+
+
+@cache
+def asked_of(*folders: Path) -> opgraph.Atlas:
+    """The atlas of some datasets, or that of opgraph: opened once."""
+    return opgraph.atlas(*folders)
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +72,14 @@ def test_what_is_no_question_about_the_dataset_is_refused(
     dataset: Path, sql: str, said: str
 ) -> None:
     with pytest.raises(InputError, match=said) as refused:
-        opgraph.atlas(dataset).sql(sql)
+        asked_of(dataset).sql(sql)
     assert "\n" not in str(refused.value)
     assert refused.value.hint
     assert not list(Path().glob("x.*"))
 
 
 def test_names_are_text_wherever_they_end_up(dataset: Path, capsys: Any, tmp_path: Path) -> None:
-    atlas = opgraph.atlas(dataset)
+    atlas = asked_of(dataset)
     (row,) = atlas.sql('select spec, parameters, "latency_l_4" from models').records()
     assert row == {"spec": HOSTILE, "parameters": None, "latency_l_4": 0.5}
     quoted = HOSTILE.replace("'", "''")
@@ -106,7 +113,7 @@ def test_names_are_text_wherever_they_end_up(dataset: Path, capsys: Any, tmp_pat
     ],
 )
 def test_short_names_mean_the_whole_ones(short: str, whole: str) -> None:
-    atlas = opgraph.atlas()
+    atlas = asked_of()
     assert atlas.sql(short).rows
     # Models that are as quick stand in any order, so that it is asked for, too.
     asked, meant = (each.replace(" limit 10", ", name limit 10") for each in (short, whole))
@@ -116,13 +123,14 @@ def test_short_names_mean_the_whole_ones(short: str, whole: str) -> None:
         atlas.sql("select latency_nosuch from models")
 
 
+@pytest.mark.slow
 def test_a_compact_dataset_answers_alike(dataset: Path, tmp_path: Path) -> None:
-    opgraph.atlas(dataset).save(tmp_path / "small")
+    asked_of(dataset).save(tmp_path / "small")
     for query in ("select * from models", "select * from cases order by spec", "from times"):
-        one, other = opgraph.atlas(dataset).sql(query), opgraph.atlas(tmp_path / "small").sql(query)
+        one, other = asked_of(dataset).sql(query), asked_of(tmp_path / "small").sql(query)
         assert one.columns == other.columns
         assert one.rows == other.rows
-    assert len(opgraph.atlas(dataset, tmp_path / "small").sql("from cases").rows) == 2
+    assert len(asked_of(dataset, tmp_path / "small").sql("from cases").rows) == 2
     assert main(["atlas", "--dataset", str(tmp_path / "small"), "-o", str(tmp_path / "small")]) == 2
 
 
@@ -134,14 +142,14 @@ def test_a_case_of_several_datasets_is_that_of_the_last(dataset: Path, tmp_path:
     with opened(later, Plan({case.spec: case.source}), ("l'4",), frozenset(), {}) as data:
         data.write(Group("file", (case,)), found, True, data.stages, frozenset())
     asked = "select spec, flops, latency from cases left join times using (id) order by latency"
-    both = opgraph.atlas(dataset, later).sql(asked).rows
+    both = asked_of(dataset, later).sql(asked).rows
     assert both == (("broken", 9, 0.25), (HOSTILE, 7, 0.5))
-    assert opgraph.atlas(later, dataset).sql(asked).rows[0] == ("broken", None, 0.25)
+    assert asked_of(later, dataset).sql(asked).rows[0] == ("broken", None, 0.25)
 
 
 def test_what_holds_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="holds no survey"):
-        opgraph.atlas(tmp_path)
+        asked_of(tmp_path)
 
 
 def questions() -> list[tuple[str, str]]:
@@ -161,7 +169,7 @@ def test_the_questions_of_the_documentation(
 
 @pytest.mark.slow
 def test_the_times_that_need_no_duckdb_are_those_of_the_atlas() -> None:
-    atlas = opgraph.atlas()
+    atlas = asked_of()
     for device in atlas.devices:
         found = atlas.sql(f'select spec, "{latency(device)}" as latency from models').records()
         known = {row["spec"]: row["latency"] for row in found if row["latency"] is not None}
@@ -174,9 +182,7 @@ def test_the_atlas_agrees_with_what_is_known_and_is_small() -> None:
 
     assert len(questions()) == 10
     assert sum(file.stat().st_size for file in BUILT_IN.iterdir()) < 5e6
-    models = (
-        opgraph.atlas().sql("select source, name, parameters, flops, coverage from models").rows
-    )
+    models = asked_of().sql("select source, name, parameters, flops, coverage from models").rows
     assert len(models) > 200
     for source, name, parameters, flops, coverage in models:
         known = facts(str(source), str(name))
@@ -187,6 +193,7 @@ def test_the_atlas_agrees_with_what_is_known_and_is_small() -> None:
 HEAVY = {"torch", "numpy", "pandas", "pyarrow", "ray", "networkx", "duckdb", "_duckdb"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "loads"),
     [

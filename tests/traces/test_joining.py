@@ -329,6 +329,7 @@ def test_marks_of_our_own_say_exactly_whose_time_it_is(graph, tmp_path):
     assert run.profiled == (pytest.approx(100e-6),)
 
 
+@pytest.mark.slow
 def test_the_modules_in_the_trace_agree_with_every_alignment(graph):
     """These traces say in which module each operator ran (`Qwen2Attention_7` is the eighth of its class),
     which the alignment of operators does not look at: it puts every kernel into the same module."""
@@ -385,6 +386,7 @@ def bare(trace, *, replays=0):
     return trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_without_operators_are_aligned_by_their_own_names(graph, name):
     found = graph(name.partition("-")[0])

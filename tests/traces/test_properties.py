@@ -115,7 +115,7 @@ def test_no_time_is_lost_or_made(graph, tmp_path_factory, name, seed, spoils, sh
     try:
         (trace,) = read(path)
     except ProfileError:
-        assert kept < 0.9
+        assert kept < 0.9 or not events
         return
     run = join(found, [trace])
     rows = [e for e in (*run.events, *run.partial) if e.kind in DEVICE_KINDS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -32,6 +33,7 @@ class Late(nn.Module):
         return x + self.table
 
 
+@pytest.mark.slow
 def test_a_warm_model_has_no_break_where_a_cold_one_has() -> None:
     model = Late()
     x = torch.ones(1, 4)

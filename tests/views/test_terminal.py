@@ -30,6 +30,7 @@ parts = st.sampled_from(["a", "b", "[0-1]", "conv", "attn itself"])
 paths = st.lists(st.lists(parts, min_size=1, max_size=5).map(".".join), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(paths, st.integers(1, 30))
 def test_what_is_cut_tells_paths_apart_and_fits(paths: list[str], width: int) -> None:
     cut = Cut(paths)

@@ -62,6 +62,7 @@ def test_an_input_that_is_read_later_comes_in_later(broken: Profile) -> None:
     assert {graph.value[v].name for v in graph.inputs} == {"relu", "x"}
 
 
+@pytest.mark.slow
 def test_all_is_the_graph_and_one_piece_is_the_largest(broken: Profile, resnet18: Profile) -> None:
     assert select_fragment(broken.graph, "all") is broken.graph
     assert select_fragment(resnet18.graph, "largest") is resnet18.graph

@@ -14,7 +14,7 @@ PROFILES = ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"]
 @pytest.mark.parametrize("name", PROFILES)
 def test_module_totals_are_the_sums_of_their_nodes(name, saved):
     profile = saved(name)
-    graph = profile.graph
+    graph, rows = profile.graph, profile.by_module()
     for module in module_tree(graph).walk():
         inside = [
             n for n in graph.nodes
@@ -22,7 +22,7 @@ def test_module_totals_are_the_sums_of_their_nodes(name, saved):
         ]  # fmt: skip
         assert module.cost == cost_of(inside), module.path
         assert module.cost == sum((c.cost for c in module.children), module.own)
-        assert profile.by_module()[module.path].cost == module.cost
+        assert rows[module.path].cost == module.cost
     root = profile.by_module(depth=0)[""]
     assert root.cost == profile.totals.cost
     assert root.parameters == profile.totals.parameters

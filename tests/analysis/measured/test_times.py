@@ -108,6 +108,7 @@ launch_overhead = [2e-6, "measured"]
 """
 
 
+@pytest.mark.slow
 def test_a_device_is_fitted_to_a_run(ran: Measured, tmp_path: Path) -> None:
     core, fitted = tmp_path / "core.toml", tmp_path / "fitted.toml"
     core.write_text(CORE)

@@ -98,8 +98,9 @@ def test_linear_layers_are_found_in_the_graph(saved, name, expected):
     assert Counter(sharding(saved(name).graph).styles.values()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.live
-@pytest.mark.parametrize("batch", [1, pytest.param(4096, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch", [1, 4096])
 def test_a_tied_table_is_looked_up_in_parts_however_many_tokens_there_are(batch):
     """The layer that makes the logits splits it by rows, whatever comes out of the look-up."""
     graph = opgraph.profile("distilgpt2", head="causal-lm", batch_size=batch, seq_len=16).graph
@@ -164,6 +165,7 @@ def test_a_step_of_training_is_traced_and_not_laid_out_on_paper():
     assert "--mode train --tensor-parallel" in raised.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_the_cache_is_split_by_heads():
     """129 tokens of keys and values in 12 layers of 12 heads of 64, four bytes each."""
@@ -177,13 +179,10 @@ def test_the_cache_is_split_by_heads():
     assert all(a.memory < b.memory / 2 for a, b in zip(plan.shares, one.shares, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("mode", "options"),
-    [
-        ("decode", {"context_len": 512}),
-        pytest.param("prefill", {"seq_len": 8}, marks=pytest.mark.slow),
-    ],
+    ("mode", "options"), [("decode", {"context_len": 512}), ("prefill", {"seq_len": 8})]
 )
 def test_a_stage_holds_the_cache_of_its_layers(mode, options):
     """Whatever the first stage is given and the last one returns, each has that of three layers."""

@@ -55,6 +55,7 @@ def test_a_fixed_batch_takes_the_sum_of_its_steps():
     assert served.per_token == pytest.approx(sum(map(seconds, steps[1:])) / (output - 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.floats(0, 2), st.integers(1, 200), st.integers(1, 40)), min_size=1,

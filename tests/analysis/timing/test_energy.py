@@ -45,6 +45,7 @@ def test_waiting_costs_what_idling_does():
     assert b.joules - a.joules == pytest.approx(20 * waited)
 
 
+@pytest.mark.slow
 def test_no_device_draws_more_than_its_limit():
     profile = opgraph.load(BERT)
     for machine in devices():

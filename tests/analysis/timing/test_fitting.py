@@ -52,6 +52,7 @@ def test_what_was_sustained_is_found_again(measured: Path) -> None:
     assert found["bandwidth"] == pytest.approx(0.7, rel=0.05)
 
 
+@pytest.mark.slow
 def test_what_a_fit_leaves_widens_intervals(measured: Path, tmp_path: Path) -> None:
     """Kernels that no figures explain (here every other one takes twice the time) make wide intervals of
     what consists of them."""

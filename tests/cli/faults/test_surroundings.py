@@ -13,6 +13,7 @@ from tests.cli.faults.processes import GPT2, OPGRAPH, complaint, limit, linux, o
 pytestmark = linux
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirection", "message"), [("> /dev/full", "No space left"), (">&-", "closed")]
 )
@@ -67,12 +68,14 @@ def test_saved_profiles_open_in_512_megabytes(words: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_tracing_in_512_megabytes_says_that_it_is_too_little() -> None:
     done = opgraph("profile", "resnet18", preexec_fn=limit(resource.RLIMIT_AS, 512 * 2**20))
     assert done.returncode == 2
     assert "not enough memory" in complaint(done)
 
 
+@pytest.mark.slow
 def test_no_home_at_all(tmp_path: Path) -> None:
     done = opgraph("explore", GPT2, env=surroundings(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,9 @@ def test_a_full_disk_leaves_what_was_there(command: str, suffix: str, tmp_path: 
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("command", "suffix"), WRITING[:1] + WRITING[-1:])
+@pytest.mark.parametrize(
+    ("command", "suffix"), [WRITING[0], pytest.param(*WRITING[-1], marks=pytest.mark.slow)]
+)
 def test_a_folder_that_takes_no_files(command: str, suffix: str) -> None:
     done = opgraph(command, GPT2, "-o", f"/proc/out.{suffix}")
     assert done.returncode == 2
@@ -54,6 +56,7 @@ def heed_permissions() -> None:
     ctypes.CDLL(None).prctl(drop_from_bounding_set, may_write_everywhere, 0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["new.svg", "old.svg"])
 def test_a_read_only_folder(name: str) -> None:
     with tempfile.TemporaryDirectory() as place:

@@ -98,6 +98,7 @@ class Repeating(nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_known_functions_change_nothing(monkeypatch):
     x = torch.randn(1, 4, 8)
     cached = opgraph.profile(Repeating(), inputs=x).graph

@@ -40,6 +40,7 @@ def test_a_forward_that_raises(error):
     assert failed.error.startswith(type(error).__name__)
 
 
+@pytest.mark.slow
 def test_a_forward_that_recurses_forever():
     def run(self, x):
         return self.function(self, self.linear(x))

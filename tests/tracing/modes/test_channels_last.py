@@ -17,7 +17,8 @@ def model() -> nn.Sequential:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["infer", pytest.param("train", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["infer", "train"])
 def test_convolutions_are_channels_last_and_quicker(mode):
     here, x = model(), torch.randn(32, 64, 56, 56)
     plain, laid = (

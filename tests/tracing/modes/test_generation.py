@@ -107,6 +107,7 @@ def test_caches_of_other_kinds(name, changes, tokens, parts):
     assert opgraph.Profile.from_dict(json.loads(found.to_json())) == found
 
 
+@pytest.mark.slow
 def test_a_prefill_into_states_counts_its_tokens():
     model = resolve(
         "hf-type:mamba", BuildOptions(arguments={"num_hidden_layers": 2}, head="causal-lm")
@@ -125,6 +126,7 @@ def test_a_prefill_of_an_encoder_counts_what_that_reads():
     assert first.tokens_per_second == pytest.approx(48 / first.seconds)
 
 
+@pytest.mark.slow
 def test_a_part_runs_through_an_engine_as_the_whole_does():
     found = opgraph.profile("gpt2", mode="decode", context_len=16, dtype="bfloat16")
     whole = found.on("h100-sxm", run="engine")
@@ -150,6 +152,7 @@ def test_another_batch_on_paper_is_that_of_a_trace(name):
     assert memory(paper).peak == pytest.approx(memory(four).peak, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"),
     [("resnet18", "prefill"), ("bert-base-uncased", "prefill"), ("bert-base-uncased", "decode")],

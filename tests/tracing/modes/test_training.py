@@ -596,6 +596,7 @@ def test_scaled_gradients_are_read_and_written_once_more(optimizer: str) -> None
     assert memory(scaled.graph).peak - memory(plain.graph).peak <= 64  # a few numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw-foreach", "adamw-fused", "sgd-foreach"])
 def test_the_step_of_modules_that_look_alike_is_run_once(monkeypatch, optimizer):
     """Written down again for the others: the same kernels, nodes and memory as where each of them runs."""

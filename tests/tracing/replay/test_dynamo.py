@@ -182,6 +182,7 @@ class Tied(nn.Module):
         return self.head(x) + y
 
 
+@pytest.mark.slow
 def test_a_parameter_of_several_fragments_is_one_value_with_all_its_users() -> None:
     ids = torch.ones(1, 4, dtype=torch.long)
     traced = opgraph.profile(Tied(), ids, tracer="dynamo")
@@ -216,6 +217,7 @@ def test_fullgraph_makes_a_break_an_error() -> None:
     assert whole.graph.failed is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracer", ["fx", "dynamo", "export"])
 def test_nothing_is_left_behind(tracer: str, state: Callable[[nn.Module], Any]) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4)).train()
@@ -237,6 +239,7 @@ def test_dynamos_own_counters_count_nothing_of_ours() -> None:
     assert {name: dict(found) for name, found in torch._dynamo.utils.counters.items()} == before
 
 
+@pytest.mark.slow
 def test_what_others_compiled_stays_compiled() -> None:
     compilations = []
 

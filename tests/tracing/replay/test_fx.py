@@ -20,6 +20,7 @@ def facts(profile: Profile) -> Iterator[tuple[object, ...]]:
         yield n.name, n.op, n.scope, n.parameters, n.flops, n.other_flops, n.bytes, n.file, n.line
 
 
+@pytest.mark.slow
 def test_resnet18_is_the_same_node_by_node(resnet18: Profile) -> None:
     traced = opgraph.profile("resnet18", tracer="fx")
     assert len(traced.graph.nodes) == len(resnet18.graph.nodes) == 71

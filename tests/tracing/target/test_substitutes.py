@@ -256,6 +256,7 @@ class Decides(nn.Module):
         return self.steps(y if y.sum() > 0 else -y)[0]
 
 
+@pytest.mark.slow
 def test_real_tensors_run_what_a_cpu_can_of_a_target():
     """Dropout and the optimizer as on a GPU; attention with dropout, normalization and recurrent layers as
     on a CPU, which is noted, so that a device says what it would run."""
@@ -278,6 +279,7 @@ def test_real_tensors_run_what_a_cpu_can_of_a_target():
     assert not {"dropout", "optimizer"} & set(note.split())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_chosen_anew_is_said():
     x = torch.randn(2, 16, 32)
     profile = opgraph.profile(Layer(own=False), x, mode="train", loss="sum", target="cpu")

@@ -107,6 +107,7 @@ def test_a_measured_run_goes_into_the_page_by_node_and_by_stream(saved: Saved) -
         assert (node, found["names"][name]) == (event.nodes[0] if event.nodes else 0, event.name)
 
 
+@pytest.mark.slow
 def test_the_sizes_that_are_offered_cost_what_the_formulas_say(saved: Saved) -> None:
     profile = saved("resnet18-formulas")
     formulas, found = profile.formulas, data_of(profile)["sizes"]

@@ -69,6 +69,7 @@ def test_the_policy_allows_this_script_and_no_network(saved: Callable[[str], Pro
     assert rules["script-src"] == f"'sha256-{digest}'"
 
 
+@pytest.mark.slow
 def test_names_cannot_leave_the_data(saved: Callable[[str], Profile]) -> None:
     profile = saved("resnet18")
     graph = profile.graph

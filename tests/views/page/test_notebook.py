@@ -27,6 +27,7 @@ SCREENSHOTS = Path(os.environ.get("OPGRAPH_SCREENSHOTS", Path(__file__).parents[
 ROOT = Path(opgraph.__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_a_cell_holds_html_and_text(saved: Callable[[str], Profile]) -> None:
     """In the fallback names are text."""
     bundle = mimebundle(saved("resnet18").on())

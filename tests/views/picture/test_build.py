@@ -247,6 +247,7 @@ class Branching(nn.Module):
         return x + y
 
 
+@pytest.mark.slow
 def test_graph_breaks_are_seams_between_what_is_before_and_behind() -> None:
     profile = opgraph.profile(
         nn.Sequential(Branching(), Branching()), torch.ones(2, 8), tracer="dynamo"

@@ -41,7 +41,9 @@ def groups(svg: str | bytes, role: str) -> list[ET.Element]:
     return [g for g in ET.fromstring(svg).iter(f"{SVG}g") if g.get("class") == role]
 
 
-@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", pytest.param("bert-base-uncased", marks=pytest.mark.slow)]
+)
 def test_svg_has_the_boxes_and_edges_of_the_graph(
     saved: Callable[[str], Profile], name: str
 ) -> None:
@@ -106,6 +108,7 @@ def test_graphviz_lays_a_large_graph_out_in_seconds(
     assert (tmp_path / "gpt2.svg").read_bytes().count(b'class="node"') == 508
 
 
+@pytest.mark.slow
 def test_pdf_shows_and_finds_text(saved: Callable[[str], Profile]) -> None:
     pdfium = pytest.importorskip("pypdfium2")
     whole = pdfium.PdfDocument(render("pdf", saved("resnet18").on()))
@@ -274,8 +277,8 @@ def test_a_profile_draws_itself(saved: Callable[[str], Profile], tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("name", "medium"),
-    [*product(["gpt2"], MEDIA), *((name, "column") for name in ("resnet18", "bert-base-uncased")),
-     *(pytest.param("yolov8n", medium, marks=pytest.mark.slow) for medium in MEDIA)],
+    [("resnet18", "column"), pytest.param("bert-base-uncased", "column", marks=pytest.mark.slow),
+     *(pytest.param(*each, marks=pytest.mark.slow) for each in product(["gpt2", "yolov8n"], MEDIA))],
 )  # fmt: skip
 def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     saved: Callable[[str], Profile], name: str, medium: str
@@ -386,6 +389,7 @@ def test_edges_go_through_what_is_not_drawn(saved: Callable[[str], Profile]) -> 
     assert ("ln_f", "output") in joined
 
 
+@pytest.mark.slow
 def test_figures_are_there_whole_or_not_at_all(saved: Callable[[str], Profile]) -> None:
     """Parameters go before FLOPs, and neither is cut in its middle; in a narrow column shares are left."""
     narrow, svg = (

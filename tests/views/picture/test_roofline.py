@@ -56,6 +56,7 @@ def test_no_mark_lies_on_the_name_of_the_roof_of_memory(saved, name, device):
     assert not any(rim.meets(*box) for rim in rims)
 
 
+@pytest.mark.slow
 def test_it_is_written_by_its_name(tmp_path, capsys):
     resnet = str(DATA / "resnet18.json")
     for name, start in (("roofline.svg", b"<svg"), ("resnet.roofline.png", b"\x89PNG")):
