@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import gzip
 import json
+import os
 import re
 from math import prod
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 from torch import fx, nn
+from torch.hub import tqdm
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -22,6 +25,7 @@ from opgraph.analysis.memory import live_bytes
 from opgraph.cli import main
 from opgraph.hardware import device
 from opgraph.record.profile import GENERATED
+from opgraph.tracing.replay import inductor
 from opgraph.tracing.replay.inductor import on_cuda, patches, properties, schedule
 
 TRACES = Path(__file__).parents[2] / "traces" / "data" / "tracelens"
@@ -295,6 +299,49 @@ def test_nothing_stays_patched():
     for (owner, name), was, stood in zip(places, before, within, strict=True):
         assert stood is not was, name
         assert vars(owner)[name] is was, name
+
+
+def test_nothing_that_is_patched_around_a_compilation_stays(monkeypatch):
+    """Where the schedule of a backward raises, within all that is patched beside the names above."""
+    from torch._dynamo.testing import EagerAndRecordGraphs
+    from torch._functorch import config as functorch
+    from torch._functorch import partitioners
+    from torch._inductor import compile_fx, config, decomposition, graph, scheduler
+    from torch._inductor.virtualized import V
+
+    places = [
+        (tqdm, "monitor_interval"), (scheduler.Scheduler, "codegen"), (compile_fx, "partition_fn"),
+        (partitioners, "functionalize_rng_ops"), (decomposition, "is_gpu"),
+        (graph, "get_donated_idxs"),
+    ]  # fmt: skip
+
+    def now() -> list[object]:
+        known = [getattr(owner, name, None) for owner, name in places]
+        cached = functorch.enable_autograd_cache, config.fx_graph_cache
+        settings = (*cached, config.force_disable_caches, config.compile_threads)
+        modes = torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()
+        # What CUDA's autocast runs in float32 and a CPU's does not.
+        autocast = torch._C._dispatch_has_kernel_for_dispatch_key("aten::sum", "AutocastCPU")
+        return [*known, *settings, *modes, autocast, dict(os.environ)]
+
+    def broken(*_: object) -> None:
+        if V.graph.is_backward:
+            within.extend(now())
+            raise ZeroDivisionError
+
+    within: list[Any] = []
+    caught = EagerAndRecordGraphs()
+    x = torch.ones(8, 8, requires_grad=True)
+    torch._dynamo.reset()
+    torch.compile(lambda x: (x @ x).relu(), backend=caught)(x)
+    monkeypatch.setattr(inductor, "_note", broken)
+    before = now()
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        schedule(caught.graphs[0], [x], MACHINE, "bfloat16", "cuda:8.9")
+    assert now() == before
+    alike = [was == stood for was, stood in zip(before, within, strict=True)]
+    assert alike.count(True) == 1, alike  # autocast is off where parts are lowered
+    assert not Path(within[-1]["TORCHINDUCTOR_CACHE_DIR"]).exists()
 
 
 def test_nothing_that_was_remembered_stays():

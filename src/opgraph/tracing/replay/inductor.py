@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from math import prod
+from os import environ
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
@@ -269,14 +271,23 @@ def schedule(
     target: str = "cpu",
 ) -> Fragment:  # fmt: skip
     """The kernels of a captured graph: the scheduler's for a GPU with these properties, or for the CPU.
-    Where gradients are asked for, those of its backward, too."""
+    Where gradients are asked for, those of its backward, too. What torch writes to disk, and sets in the
+    environment, goes with it."""
+    lower = None if autocast is None else getattr(torch, autocast)
+    with TemporaryDirectory() as folder, mock.patch.dict(environ, TORCHINDUCTOR_CACHE_DIR=folder):
+        if torch.is_grad_enabled() and any(getattr(i, "requires_grad", False) for i in inputs):
+            trained = _schedule_both(gm, inputs, machine, lower, target)
+            if trained is not None:
+                return trained
+        return _schedule_forward(gm, inputs, machine, lower, target)
+
+
+def _schedule_forward(
+    gm: fx.GraphModule, inputs: Sequence[Any], machine: Any, lower: torch.dtype | None, target: str
+) -> Fragment:
+    """The kernels of a captured graph, without gradients."""
     from torch._inductor.compile_fx import compile_fx
 
-    lower = None if autocast is None else getattr(torch, autocast)
-    if torch.is_grad_enabled() and any(getattr(item, "requires_grad", False) for item in inputs):
-        trained = _schedule_both(gm, inputs, machine, lower, target)
-        if trained is not None:
-            return trained
     found = Fragment()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(tqdm, "monitor_interval", 0, create=True))
