@@ -159,7 +159,7 @@ class Reach:
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
     _history: list[Any] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
-    _libraries: dict[int, Any] = field(default_factory=dict)
+    _libraries: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
     _lent: list[tuple[Any, str, Any]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
     _types: set[type] = field(default_factory=set)
@@ -190,9 +190,10 @@ class Reach:
             look(found, item)
             found._follow()
         found.tells_fakes = tells  # what libraries keep is not what the model says
-        for holder in found._libraries.values():
+        for holder, names in found._libraries.values():
             table = vars(holder)
-            found._lent += [(holder, name, table[name]) for name in found._said & table.keys()]
+            found._lent += [(holder, name, table[name]) for name in found._said if name in table]
+            found._lent += [(holder, name, _MISSING) for name in names if name not in table]
         return found
 
     def _follow(self) -> None:
@@ -224,11 +225,12 @@ class Reach:
     def _look(self, items: Iterable[Any]) -> None:
         """Look at these later, as far as they can hold anything."""
         kinds, wait, empty = self._kinds, self._waiting.append, self._empty.append
+        table, holder = Reach._dict, Reach._holder
         for item in items:
             kind = kinds.get(type(item), _MISSING)
             if kind is None:
                 continue
-            if kind in _FILLED:
+            if kind is table or kind is holder:  # they hold nothing as long as they are empty
                 (wait if item else empty)(item)
                 continue
             if kind is _MISSING:
@@ -246,7 +248,7 @@ class Reach:
     def _dict(self, item: dict[Any, Any]) -> None:
         base = _base(item)
         self._tables.append((item, dict(base.items(item))))
-        if not set(map(type, base.keys(item))) <= _LEAVES:
+        if not _LEAVES.issuperset(map(type, base.keys(item))):
             self._look(base.keys(item))
         if id(item) not in self.replaced:
             self._look(base.values(item))
@@ -258,7 +260,7 @@ class Reach:
         """A list, a set, a deque."""
         kept = list(_order(item).__iter__(item))
         self._holders.append((item, kept))
-        if not set(map(type, kept)) <= _LEAVES:
+        if not _LEAVES.issuperset(map(type, kept)):
             self._look(kept)
 
     def _tuple(self, item: Iterable[Any]) -> None:
@@ -404,8 +406,7 @@ class Reach:
             self._within(table, each)
         self._said |= said
         for holder in libraries:
-            self._libraries[id(holder)] = holder
-            self._lent += [(holder, name, _MISSING) for name in said - vars(holder).keys()]
+            self._libraries.setdefault(id(holder), (holder, set()))[1].update(said)
         for name in present:
             value = space[name] if name in space else sys.modules.get(name)
             if isinstance(value, ModuleType):
@@ -581,10 +582,6 @@ class Reach:
         for module in modules:
             held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
             self._tables += [(t, dict(_base(t).items(t))) for t in held]
-
-
-_FILLED = frozenset({Reach._dict, Reach._holder})
-"""The kinds of containers that hold nothing as long as they are empty."""
 
 
 def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
