@@ -1,5 +1,6 @@
 """How fast opgraph is, and in how much memory: `python benchmarks/speed.py [--runs N]`; the loops of small
-calls beside another tree's: `python benchmarks/speed.py --loops --against OTHER/src`.
+calls beside another tree's: `python benchmarks/speed.py --loops --against OTHER/src`; what an operator of
+each model of the peers' table takes, or of those named: `python benchmarks/speed.py --operators [NAME …]`.
 
 Whole processes are timed from outside, by the operating system's own accounting. Inside of one process,
 profiling is compared with plain forwards of the same model in turn, and the median ratio is given, so
@@ -97,6 +98,40 @@ def forwards(runs: int) -> None:
         print(f"| {name} | {statistics.median(column) * 1e3:.0f} ms | {ratio:.2f} of it |")
 
 
+def operators(runs: int, names: list[str]) -> None:
+    """What an operator takes in a warm process, for the models that peers are compared on: the best of
+    some profiles, each by the operators of its graph."""
+    import warnings
+
+    import torch
+
+    import opgraph
+    from opgraph.api.pipeline import profile_model
+
+    sys.path.insert(0, str(Path(__file__).parent / "peers"))
+    from models import entries, prepared
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    print(
+        "| model | tensors | operators | CPU of a profile | an operator |\n|---|---|---:|---:|---:|"
+    )
+    for entry in entries():
+        if names and entry.name not in names:
+            continue
+        model, example = prepared(entry, weights=False)
+        taken: list[float] = []
+        with torch.no_grad():
+            for _ in range(runs + 1):
+                start = time.process_time()
+                profile = opgraph.Profile.of(profile_model(model, example))
+                _ = profile.totals
+                taken.append(time.process_time() - start)
+        best, nodes = min(taken[1:]) * 1e3, len(profile.nodes)
+        print(f"| `{entry.name}` | {profile.tracing.tensors} | {nodes:,} | {best:.1f} ms | "
+              f"{best / nodes:.2f} ms |", flush=True)  # fmt: skip
+
+
 CALLS = 2_000
 STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "x + 1": lambda x, _: x + 1,
@@ -189,10 +224,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--loops", action="store_true", help="only the loops of small calls")
     parser.add_argument("--against", metavar="SRC", help="the src folder of another tree")
+    parser.add_argument(
+        "--operators", nargs="*", metavar="NAME", help="only what an operator takes"
+    )
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.answer:
         answer()
+        return
+    if args.operators is not None:
+        operators(args.runs, args.operators)
         return
     if args.loops:
         loops(args.runs, args.against)
