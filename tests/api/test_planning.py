@@ -20,7 +20,6 @@ from opgraph.analysis.parallel.composing import (
     Planned,
     difference,
     gone_through,
-    in_flight,
     makespan,
     order,
 )
@@ -52,7 +51,7 @@ def llama() -> torch.nn.Module:
         (Layout(tensor=4, fsdp=4, micro_batches=2, sequence=True), True),
         (Layout(tensor=2, fsdp=8, micro_batches=3, sequence=True, zero=1), False),
         (Layout(data=4, fsdp=4), False),
-        (Layout(tensor=8, data=2, micro_batches=2, sequence=True), False),
+        (Layout(tensor=8, data=2, micro_batches=4, sequence=True), False),
         (Layout(tensor=8, sequence=True), True),
         (Layout(context=2, fsdp=2, micro_batches=2, zero=1), False),
     ],
@@ -72,12 +71,7 @@ def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) 
     assert whole.prediction is not None
     # What is waited for of an exchange differs from layer to layer, and few of them are averaged.
     assert one.seconds == pytest.approx(whole.prediction.seconds, rel=0.03)
-    gradients = (
-        one.memory.gradients if layout.micro_batches == 1 else 0
-    )  # they come as the rest goes
-    total, peak = one.memory.total, whole.peak_memory
-    assert total - gradients <= 1.05 * peak
-    assert peak <= 1.05 * total
+    assert one.memory.total == pytest.approx(whole.peak_memory, rel=0.01)
 
 
 class Deep(torch.nn.Module):
@@ -107,23 +101,42 @@ def test_memory_where_layers_need_more_than_what_runs_behind_them() -> None:
     found = opgraph.plan(Deep(), devices="8xh100-sxm", global_batch=8, **asked)
     (one,) = [c for c in found.best if not c.checkpointing]
     peak = opgraph.profile(Deep(), **asked).on(cluster("h100-sxm")[1]).peak_memory
-    assert one.memory.total == pytest.approx(peak, rel=0.1)
+    assert one.memory.total == pytest.approx(peak, rel=0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.live
-@pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
-def test_a_pipeline_is_that_of_a_whole_trace(schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("layout", "checkpointing"),
+    [
+        (Layout(pipeline=2, micro_batches=4), False),
+        (Layout(pipeline=2, micro_batches=4, schedule="interleaved"), False),
+        (Layout(pipeline=2, micro_batches=4, fsdp=2), False),
+        (Layout(pipeline=3, micro_batches=6, fsdp=2), True),
+        (Layout(pipeline=2, micro_batches=4, fsdp=2, zero=1), False),
+        (Layout(pipeline=2, micro_batches=4, data=2), False),
+    ],
+)
+def test_a_pipeline_is_that_of_a_whole_trace(layout: Layout, checkpointing: bool) -> None:
+    """Weights are kept from a backward to the next forward, and gradients reduced at the end of a step."""
     asked: dict[str, Any] = {
-        "mode": "train", "seq_len": 2048, "pipeline_parallel": 2, "schedule": schedule,
-        "micro_batches": 4, "global_batch": 4,
+        "mode": "train", "seq_len": 2048, "pipeline_parallel": layout.pipeline,
+        "schedule": layout.schedule, "micro_batches": layout.micro_batches, "fsdp": layout.fsdp,
+        "data_parallel": layout.data, "zero": layout.zero if layout.fsdp > 1 else None,
+        "global_batch": layout.copies * layout.micro_batches, "checkpointing": checkpointing,
     }  # fmt: skip
-    one = opgraph.plan(llama(), devices="2xh100-sxm", explain=True, **asked).asked
-    there = opgraph.profile(llama(), **asked, target="cuda:9.0").on(cluster("h100-sxm")[1])
-    whole = there.prediction
-    assert one is not None
-    assert whole is not None
-    assert one.seconds == pytest.approx(whole.seconds, rel=0.03)
+    found = opgraph.plan(llama(), devices=f"{layout.devices}xh100-sxm", batch_size=1, **asked)
+    (one,) = [c for c in found.best if c.layout == layout and c.checkpointing == checkpointing]
+    device = cluster("h100-sxm")[1]
+    ends = [
+        opgraph.profile(llama(), **asked, rank=rank, target="cuda:9.0").on(device)
+        for rank in (0, layout.devices - 1)
+    ]
+    for there in ends:
+        assert there.prediction is not None
+        assert one.seconds == pytest.approx(there.prediction.seconds, rel=0.03)
+    fullest = max(there.peak_memory for there in ends)
+    assert one.memory.total == pytest.approx(fullest, rel=0.02)
 
 
 def test_schedules_wait_as_they_are_known_to() -> None:
@@ -141,8 +154,6 @@ def test_schedules_wait_as_they_are_known_to() -> None:
     bubble = 3.0 * (stages - 1)
     assert spent("gpipe") == spent("1f1b") == (3.0 * batches + bubble, bubble)
     assert spent("interleaved", 2) == (6.0 * batches + bubble, bubble)  # of twice the work
-    assert [in_flight("1f1b", stages, r, batches) for r in range(stages)] == [4, 3, 2, 1]
-    assert in_flight("gpipe", stages, 0, batches) == batches
     few = {(r, (k, r, 0)): s for r in range(2) for k, s in (("F", 1.0), ("B", 2.0))}
     two = gone_through([order("1f1b", 2, r, 1) for r in range(2)], few, 0.25)
     assert makespan(two)[0] == 6.5

@@ -128,12 +128,15 @@ class _Search:
 
     def sample(self, layout: Layout, batch: int, checkpointing: bool) -> Sample | str:
         """The trace of a few layers whose operators are split as in a layout, or why there is none."""
-        zero = layout.zero if layout.shards > 1 else 3
-        several = 2 if zero < 3 or layout.micro_batches > 1 else 1
         shards = max(2, layout.expert // layout.tensor) if layout.fsdp > 1 else 1
         copies = min(2, layout.data)
+        zero = layout.zero if layout.shards > 1 else 3 if copies == 1 else 0
+        staged = layout.pipeline > 1 and layout.shards * copies > 1
+        # With the first micro-batch, and the last, one that stands for all between them.
+        apart = (zero < 2 or copies > 1) and not staged
+        several = min(layout.micro_batches, 3 if apart else 2)
         key = (layout.tensor, layout.sequence, layout.expert, layout.context, shards, copies, zero,
-               several, batch, checkpointing)  # fmt: skip
+               staged, several, batch, checkpointing)  # fmt: skip
         if key not in self.samples:
             self.progress(f"tracing {self.whole.info.name} in {layout.tensor} parts …")
             asked = replace(
@@ -145,11 +148,12 @@ class _Search:
                 zero=zero if layout.shards > 1 else None, micro_batches=several,
                 checkpointing=checkpointing,
             )  # fmt: skip
+            from opgraph.tracing.modes.layouts import stage_like
+
             try:
-                graph = profiled(self.few, options=asked).graph
-                self.samples[key] = Sample(
-                    graph, self.blocks, self.counts, shards * layout.context, several, zero
-                )
+                graph = profiled(stage_like(self.few) if staged else self.few, options=asked).graph
+                self.samples[key] = Sample(graph, self.blocks, self.counts, shards * layout.context,
+                                           several, zero, copies, staged)  # fmt: skip
             except OpgraphError as error:
                 self.samples[key] = first_line(error)
         return self.samples[key]

@@ -215,21 +215,40 @@ def rebuild(modules: Iterable[torch.nn.Module]) -> None:
 
 
 KEPT = "_opgraph_zero"
-"""Where a module that is sharded says what of it is (see `opgraph.record.layout.Layout.zero`)."""
+"""Where a module that is sharded says what of it is (see `opgraph.record.layout.Layout.zero`), and one that
+is only copied says 0."""
+
+STAGED = "_opgraph_staged"
+"""Where a module says that it stands for a stage of a pipeline."""
 
 
 def between_micro_batches(module: torch.nn.Module, last: bool) -> None:
     """Before a micro-batch, of which this is the `last` one or not: what is not sharded within a step is
-    gathered, or reduced, once for all of them; and copies of what is sharded add theirs up once."""
+    gathered, or reduced, once for all of them; and copies add their gradients up once, as they do in
+    `DistributedDataParallel.no_sync`. A stage of a pipeline reduces nothing until all are done."""
     sharded: Any = module
     if not hasattr(sharded, KEPT):
         return
-    zero = getattr(sharded, KEPT)
-    if zero < 3:
-        sharded.set_reshard_after_backward(last)
-    if zero == 1:
-        sharded.set_requires_gradient_sync(last)
-    sharded.set_requires_all_reduce(last)
+    zero, staged = getattr(sharded, KEPT), hasattr(sharded, STAGED)
+    if staged and hasattr(sharded, "set_manual_backward_finalization"):  # torch 2.15
+        sharded.set_manual_backward_finalization(True)
+    if zero in (1, 2) or staged:
+        sharded.set_reshard_after_backward(last and not staged)
+    if zero < 2 or staged:
+        sharded.set_requires_gradient_sync(last and not staged)
+    sharded.set_requires_all_reduce(last or staged)
+
+
+def behind_micro_batches(module: torch.nn.Module, batches: int) -> None:
+    """Let what stands for a stage of a pipeline reduce its gradients, and make them those of a step, as a
+    stage of torch's does."""
+    if not hasattr(module, STAGED):
+        return
+    from torch.distributed.pipelining import PipelineStage
+
+    stage: Any = object.__new__(PipelineStage)  # there are no other stages to tell it about
+    stage.submod, stage.has_backward, stage._gradient_reduction_handle = module, True, None
+    stage.perform_reduce_grad(batches)
 
 
 def are_replicated(modules: Iterable[torch.nn.Module]) -> bool:

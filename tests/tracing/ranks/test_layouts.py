@@ -122,11 +122,12 @@ def test_tokens_are_split_beside_all_else() -> None:
         opgraph.profile(apart, context_parallel=2, **STEP)
 
 
-def test_copies_of_shards_add_their_gradients_up_with_the_last_micro_batch() -> None:
-    """Beside shards, which are reduced with each."""
-    asked = {"data_parallel": 2, "fsdp": 2, "micro_batches": 3}
-    found = moved(opgraph.profile(Model(), inputs(), mode="train", loss="sum", **asked))
-    assert found["backward", "all-reduce", "data"][0] == 4  # three blocks and the rest
+def test_copies_add_their_gradients_up_with_the_last_micro_batch() -> None:
+    """Beside shards, which are reduced with each, and alone."""
+    asked: dict[str, Any] = {"data_parallel": 2, "micro_batches": 3, "mode": "train", "loss": "sum"}
+    for more in ({}, {"fsdp": 2}):
+        found = moved(opgraph.profile(Model(), inputs(), **asked, **more))
+        assert found["backward", "all-reduce", "data"][0] == 4  # three blocks and the rest
     assert found["backward", "reduce-scatter", "fsdp"][0] == 3 * 4
 
 

@@ -9,7 +9,7 @@ using Megatron-LM", SC 2021, section 2.2.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from math import ceil
@@ -30,8 +30,14 @@ SHARDED = "fsdp"
 COPIED = "data"
 """The group of ranks that have the same pieces of them."""
 
+INNER, BESIDE = "inner", ("first", "last")
+"""A layer of the model, and what runs before and behind all layers, which is gathered as one."""
+
 Pass = tuple[str, int]
 """A phase of a micro-batch: ("forward", 0)."""
+
+REDUCE: Pass = ("reduce", 0)
+"""What a stage does behind all micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,9 @@ class Taken:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The trace of one rank of a few layers: its graph, the paths of the `blocks`, in order, of how many of
-    the model each is one, and over how many ranks weights were sharded in it, by which `zero`."""
+    the model each is one, and over how many ranks weights were sharded in it, by which `zero`: 0 where
+    there is nothing but `copies`. One that is `staged` reduces its gradients behind all micro-batches, and
+    keeps what a backward gathered, as torch's stages of a pipeline do."""
 
     graph: Graph
     blocks: tuple[str, ...]
@@ -63,11 +71,23 @@ class Sample:
     shards: int
     micro_batches: int = 1
     zero: int = 3
+    copies: int = 1
+    staged: bool = False
 
     @property
     def layers(self) -> int:
         """Those of the model."""
         return round(sum(self.counts))
+
+    @property
+    def spread(self) -> bool:
+        """Whether other ranks have the same weights, or other pieces of them."""
+        return self.shards > 1 or self.copies > 1
+
+    @property
+    def reduces_last(self) -> bool:
+        """Whether the last micro-batch alone reduces gradients, those of all."""
+        return not self.staged and (self.zero < 2 or self.copies > 1)
 
 
 def over(graph: Graph, layout: Layout, before: int) -> Graph:
@@ -105,6 +125,14 @@ def over(graph: Graph, layout: Layout, before: int) -> Graph:
     return replace(graph, nodes=tuple(map(node, graph.nodes)))
 
 
+def _reduces(k: Kernel) -> bool:
+    """Whether a kernel is of the exchange of gradients between ranks with other batches."""
+    c = k.collective
+    if c is None:
+        return k.op.startswith("fsdp.chunk_cat")
+    return c.group in (SHARDED, COPIED) and c.kind is not CollectiveKind.ALL_GATHER
+
+
 class Pieces:
     """What the parts of a sample take on a device and keep there: "first" is what runs before the layers,
     "last" what runs behind them, and the layers are numbers."""
@@ -123,7 +151,7 @@ class Pieces:
         """The part of each node and its pass."""
         blocks = {path: i for i, path in enumerate(self.sample.blocks)}
         before: Any = "first"
-        number, phase = -1, ""
+        number, phase, reducing = -1, "", False
         for node in self.graph.nodes:
             now = "backward" if node.phase == "recompute" else node.phase
             if now != phase:
@@ -136,7 +164,14 @@ class Pieces:
                 before = "last"
             elif now == "backward" and part == 0:
                 before = "first"
-            yield node.id, (part, (now, max(0, number)))
+            last = self.sample.staged and number == self.sample.micro_batches - 1
+            if last and now == "backward" and any(map(_reduces, node.kernels)):
+                reducing = True
+            if reducing and now == "backward":
+                part, at = "first", ("reduce", 0)
+            else:
+                at = (now, max(0, number))
+            yield node.id, (part, at)
 
     @cached_property
     def taken(self) -> Mapping[Pass, Mapping[str | int, Taken]]:
@@ -152,49 +187,45 @@ class Pieces:
                                      0 if node.phase == "recompute" else node.flops)  # fmt: skip
         return found
 
+    @property
+    def _inner(self) -> range:
+        """Which layers of the sample stand for those of the model."""
+        count = len(self.sample.counts)
+        alike = len(set(self.sample.counts)) == 1 and count > 2
+        return range(1, count - 1) if alike else range(count)
+
     def layer(self, at: Pass) -> Taken:
         """What a layer of the model takes in a pass, on average. The first and the last of the sample are
         not asked where there are others like them: what is gathered ahead falls to their neighbours."""
         found, counts = self.taken.get(at, {}), self.sample.counts
-        inner = range(1, len(counts) - 1) if len(set(counts)) == 1 else range(len(counts))
-        whole = sum(counts[i] for i in inner)
+        whole = sum(counts[i] for i in self._inner)
         total = Taken()
-        for i in inner:
+        for i in self._inner:
             total += found.get(i, Taken()) * (counts[i] / whole)
         return total
 
-    def stage(self, at: Pass, layers: int, first: bool, last: bool) -> Taken:
-        """What a stage with so many layers takes in a pass."""
+    def stage(self, at: Pass, beside: Pass, layers: int, first: bool, last: bool) -> Taken:
+        """What a stage with so many layers takes in a pass of these, and one of what is beside them."""
         found, ends = self.taken.get(at, {}), len(self.sample.counts) - 1
+        if at == REDUCE:
+            share = self.weights(layers, first, last) * self.ranks / self.sample.shards
+            return sum(found.values(), Taken()) * (share / max(1, sum(self._weights.values())))
         total = self.layer(at) * layers
         for here, part, end in ((first, "first", 0), (last, "last", ends)):
             if here:
-                total += found.get(part, Taken())
+                total += self.taken.get(beside, {}).get(part, Taken())
                 if len(set(self.sample.counts)) == 1:  # at the ends nothing is gathered ahead
                     total += found.get(end, Taken()) + self.layer(at) * -1.0
         return total
 
     # What is kept.
 
-    @cached_property
-    def _bounds(self) -> tuple[int, int]:
-        """How many kernels run before the first backward, and until it is over."""
-        count, begin, end = 0, -1, -1
-        for node in self.graph.nodes:
-            if node.phase in ("backward", "recompute"):
-                begin = count if begin < 0 else begin
-            elif begin >= 0 and end < 0:
-                end = count
-            count += len(node.kernels)
-        return (count if begin < 0 else begin), (count if end < 0 else end)
-
-    def weights(self, layers: int, first: bool, last: bool, *, whole: bool = False) -> int:
-        """Bytes of the weights of a stage: of this rank's pieces, or of the `whole` of what it gathers."""
+    def weights(self, layers: int, first: bool, last: bool) -> int:
+        """Bytes of this rank's pieces of the weights of a stage."""
         found = self._weights
-        share = self.sample.shards * (1.0 if whole else 1 / self.ranks)
         total = self._mean(found) * layers
         total += found.get("first", 0) * first + found.get("last", 0) * last
-        return ceil(total * share)
+        return ceil(total * self.sample.shards / self.ranks)
 
     @cached_property
     def _weights(self) -> Mapping[str | int, int]:
@@ -214,21 +245,23 @@ class Pieces:
 
     @cached_property
     def _gathering(self) -> frozenset[int]:
-        """The nodes that make room for gathered weights, and those that gather them."""
+        """The nodes that make room for gathered weights, and those that gather them, or copy them where
+        each rank has them whole."""
         made = self.graph.producer
         by = [
             n for n in self.graph.nodes for k in n.kernels
             if k.op.startswith("fsdp.") or (k.collective is not None and k.collective.group == SHARDED)
+            or (n.op == "copy" and n.parameters)
         ]  # fmt: skip
         roots = {self.graph.root(v).id for n in by for v in n.inputs}
         room = (made[v] for v in roots if v in made)
         return frozenset([n.id for n in by] + [n.id for n in room if n.op == "empty"])
 
     @cached_property
-    def saved(self) -> Mapping[str | int, int]:
+    def _saved(self) -> Mapping[str | int, int]:
         """Bytes of what each part keeps for its backward, without gathered weights."""
         found: dict[str | int, int] = defaultdict(int)
-        end, _ = self._bounds
+        end = next((i for i, (_, (phase, _)) in enumerate(self._owners) if phase != "forward"), 0)
         for s in self.graph.storages:
             alive = 0 < s.born < end and (s.died is None or s.died > end)
             if alive and s.node is not None and s.node not in self._gathering:
@@ -236,36 +269,49 @@ class Pieces:
         return found
 
     @cached_property
-    def working(self) -> Mapping[str, int]:
-        """The most bytes of "inner" parts (layers), and of the "last" one, beside what is kept for
-        backwards and what is there from beginning to end; gathered weights are among them."""
-        end, over = self._bounds
-        keeps = self.sample.zero < 3  # what is gathered stays for the next one
-        owner: list[str | int] = []
-        for node in self.graph.nodes:
-            owner += [self.parts[node.id][0]] * len(node.kernels)
-        change = [0] * (len(owner) + 2)
-        for s in self.graph.storages:
-            died = len(owner) if s.died is None else s.died
-            lasting = s.born <= 0 and died >= len(owner)
-            kept = 0 < s.born < end and died > end and (keeps or s.node not in self._gathering)
-            gradient = end <= s.born < over and died > over
-            if not (lasting or kept or gradient):
-                change[max(0, s.born)] += s.bytes
-                change[min(died, len(owner))] -= s.bytes
-        live, most = 0, {"inner": 0, "last": 0}
-        for at, part in enumerate(owner[:over]):
-            live += change[at]
-            key = "last" if part == "last" else "inner"
-            most[key] = max(most[key], live)
-        return most
+    def _owners(self) -> list[tuple[str | int, Pass]]:
+        """The part and the pass of each kernel."""
+        return [self.parts[node.id] for node in self.graph.nodes for _ in node.kernels]
 
-    def activations(self, layers: int, first: bool, last: bool) -> int:
-        """Bytes that a micro-batch keeps on a stage."""
-        saved = self.saved
-        return ceil(
-            self._mean(saved) * layers + saved.get("first", 0) * first + saved.get("last", 0) * last
-        )
+    def _part(self, name: str | int, ranks: int) -> Part:
+        def of(found: Mapping[str | int, int]) -> float:
+            return self._mean(found) if name == INNER else found.get(name, 0)
+
+        whole = of(self._weights) * self.sample.shards
+        return Part(whole, whole / ranks, of(self._saved))
+
+    def run(self, layers: int, first: bool, last: bool, handed: int) -> list[Run]:
+        """The parts of a stage, which keeps what it is `handed`, and what it hands on."""
+        beside = handed * (not first) + handed * (not last)
+        inner = self._part(INNER, self.ranks)
+        found = [Run(INNER, replace(inner, saved=inner.saved + beside / max(1, layers)), layers)]
+        found = [Run("first", self._part("first", self.ranks))] * first + found
+        return found + [Run("last", self._part("last", self.ranks))] * last
+
+    @cached_property
+    def working(self) -> Mapping[tuple[str | int, Pass], float]:
+        """The most bytes that a part of the sample has in a pass beside what is held when it begins."""
+        ends = len(self._owners)
+        change = [0] * (ends + 2)
+        for s in self.graph.storages:
+            died = ends if s.died is None else min(s.died, ends)
+            if s.born > 0 or died < ends:
+                change[max(0, s.born)] += s.bytes
+                change[died] -= s.bytes
+        most: dict[tuple[str | int, Pass], float] = defaultdict(float)
+        live = 0
+        for kernel, owner in enumerate(self._owners):
+            live += change[kernel]
+            most[owner] = max(most[owner], live)
+        runs = [Run(p, self._part(p, self.sample.shards))
+                for p in ("first", *range(len(self.sample.blocks)), "last")]  # fmt: skip
+        todo = [(k, 0, m) for m in range(self.sample.micro_batches) for k in "FB"]
+        found: dict[tuple[str | int, Pass], float] = defaultdict(float)
+        for part, at, held in held_in(self.sample, todo, {0: runs}, len(todo) // 2):
+            if not isinstance(part, int) or part in self._inner:
+                name = INNER if isinstance(part, int) else part
+                found[name, at] = max(found[name, at], most[part, at] - held.total)
+        return found
 
     @cached_property
     def hidden(self) -> int:
@@ -318,13 +364,117 @@ def order(schedule: str, ranks: int, rank: int, batches: int, chunks: int = 1) -
     return found + [nth("B", n) for n in range(total - warm, total)]
 
 
-def in_flight(schedule: str, ranks: int, rank: int, batches: int, chunks: int = 1) -> float:
-    """How many micro-batches' activations a rank keeps at most, each of all of its layers."""
-    now = most = 0
-    for kind, _, _ in order(schedule, ranks, rank, batches, chunks):
-        now += 1 if kind == "F" else -1
-        most = max(most, now)
-    return most / chunks
+def passes(
+    sample: Sample, todo: Sequence[Action], batches: int
+) -> Iterator[tuple[Action, Pass, Pass]]:
+    """Which pass of a sample each action is like: of layers, and of what is beside them, which stays
+    gathered from the first forward on. A forward of layers is like the second one where these were gathered
+    before: for all of the step, or by the backward before it."""
+    before: dict[int, str] = {}
+    end = sample.micro_batches - 1
+    for action in todo:
+        kind, stage, number = action
+        later = min(end, int(number > 0))
+        if kind == "F":
+            there = sample.zero < 3 or not sample.staged or before.get(stage) == "B"
+            yield action, ("forward", later * there), ("forward", later)
+        elif sample.reduces_last:
+            which = end if number == batches - 1 else min(max(0, end - 1), later)
+            yield action, ("backward", which), ("backward", which)
+        else:
+            yield action, ("backward", later), ("backward", later)
+        before[stage] = kind
+
+
+# What is held.
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a part of a stage: its weights as they are gathered (`whole`), this rank's pieces of them,
+    and what a micro-batch keeps for its backward."""
+
+    whole: float
+    piece: float
+    saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Parts of a stage that are alike, one behind the other."""
+
+    name: str | int
+    part: Part
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes that are held at a time: gathered weights, gradients, and what is kept for backwards."""
+
+    gathered: float = 0.0
+    gradients: float = 0.0
+    saved: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.gathered + self.gradients + self.saved
+
+    def after(self, step: Held, times: int = 1) -> Held:
+        """What is held when so many more steps are done."""
+        return Held(self.gathered + times * step.gathered, self.gradients + times * step.gradients,
+                    self.saved + times * step.saved)  # fmt: skip
+
+
+def held_in(
+    sample: Sample, todo: Sequence[Action], stages: Mapping[int, Sequence[Run]], batches: int
+) -> Iterator[tuple[str | int, Pass, Held]]:
+    """What is held while each part of a rank's `stages` runs: of several that are alike, the first one and
+    the last two. Weights are gathered and gradients reduced by the sample's `zero`."""
+    held = Held()
+    whole = sample.shards > 1 and (sample.staged or (sample.zero == 1 and batches > 1))
+    gathered: set[tuple[int, str | int]] = set()
+    with_gradients: set[int] = set()
+
+    def lacking(stage: int, run: Run | None) -> float:
+        there = run is None or not sample.spread or (stage, run.name) in gathered
+        return 0.0 if run is None or there else run.part.whole
+
+    for (kind, stage, number), layers, beside in passes(sample, todo, batches):
+        forward, final = kind == "F", number == batches - 1
+        along = list(stages[stage]) if forward else list(reversed(stages[stage]))
+        for run, then in zip(along, [*along[1:], None], strict=True):
+            part, root = run.part, run.name in BESIDE
+            if forward:
+                stays = sample.zero < 3 or root
+            else:
+                stays = sample.staged or root or (sample.zero in (1, 2) and not final)
+            stays = stays and sample.spread
+            made = (
+                0.0 if forward or stage in with_gradients else part.whole if whole else part.piece
+            )
+            if not forward and final and whole and not sample.staged:
+                made += part.piece - part.whole
+            before = part.whole * ((stage, run.name) in gathered)
+            step = Held(part.whole * stays - before, made, part.saved if forward else -part.saved)
+            for nth in {0, max(0, run.count - 2), run.count - 1}:
+                # A backward gathers the layer that it needs next, too, of which the last one has none.
+                ahead = 0.0 if forward else lacking(stage, run if nth < run.count - 1 else then)
+                at = beside if root else layers
+                yield run.name, at, held.after(step, nth).after(Held(lacking(stage, run) + ahead))
+            held = held.after(step, run.count)
+            (gathered.add if stays else gathered.discard)((stage, run.name))
+        if not forward:
+            with_gradients.add(stage)
+            for run in along if not sample.staged and (sample.zero in (0, 3) or final) else ():
+                if (
+                    stage,
+                    run.name,
+                ) in gathered:  # what is beside layers is kept until they are done
+                    gathered.discard((stage, run.name))
+                    held = held.after(Held(-run.part.whole * run.count))
+    if sample.staged:
+        yield "first", REDUCE, held
 
 
 # A step.
@@ -332,9 +482,9 @@ def in_flight(schedule: str, ranks: int, rank: int, batches: int, chunks: int = 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of the fullest device, by what they are of: pieces of `weights`, those that are `gathered` for
-    a whole step, `gradients`, `optimizer` state, `activations` kept for backwards, and what is `working`
-    at a time (of which weights gathered for one layer are a part)."""
+    """Bytes of the fullest device when it is fullest, by what they are of: pieces of `weights`, those that
+    are `gathered`, `gradients`, `optimizer` state, `activations` kept for backwards, and all else that is
+    `working`."""
 
     weights: int
     gathered: int
@@ -345,7 +495,8 @@ class Memory:
 
     @property
     def total(self) -> int:
-        return sum(asdict(self).values())
+        return (self.weights + self.gathered + self.gradients + self.optimizer + self.activations
+                + self.working)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,10 +530,8 @@ def composed(
     known: dict[Any, Pieces] | None = None, regardless: bool = False,
 ) -> Candidate | Memory:  # fmt: skip
     """A step of training in a layout, of a sample that is traced with its split of operators and `zero`,
-    one micro-batch or two. The second stands for all forwards that follow, and for all backwards, but where
-    the last one alone reduces gradients (`zero` 1, and copies of shards): there the first stands for the
-    others. `known` are pieces that were found before. Where the memory of the fullest device is beyond the
-    `capacity`, it is all that is found, unless `regardless`."""
+    one micro-batch or a few (see `passes`). `known` are pieces that were found before. Where the memory of
+    the fullest device is beyond the `capacity`, it is all that is found, unless `regardless`."""
     stages, m = layout.pipeline, layout.micro_batches
     key = (id(sample), layout.shards, layout.data)
     known = {} if known is None else known
@@ -393,27 +542,32 @@ def composed(
     layers = layout.layers(sample.layers)
     runs = len(layers)
     held = [(sum(layers[rank::stages]), rank == 0, rank == stages - 1) for rank in range(stages)]
-    memory = (_memory(pieces, layout, h, rank, chunks) for rank, h in enumerate(held))
-    fullest = max(memory, key=lambda f: f.total)
+    orders = [order(layout.schedule, stages, r, m, chunks) for r in range(stages)]
+    ends = [(layers[at], at == 0, at == runs - 1) for at in range(runs)]
+    # Ranks in between have no more layers than the one behind the first, and no more batches in flight.
+    outer = {0, min(1, stages - 1), stages - 1}
+    fullest = max((_memory(pieces, layout, held[r], orders[r], ends) for r in outer),
+                  key=lambda f: f.total)  # fmt: skip
     fits = fullest.total <= capacity
     if not (fits or regardless):
         return fullest
-    orders = [order(layout.schedule, stages, r, m, chunks) for r in range(stages)]
     seconds: dict[tuple[int, Action], float] = {}
     spent: list[Taken] = [Taken()] * stages
     stage_of = cache(pieces.stage)
     for rank, todo in enumerate(orders):
-        for kind, stage, number in todo:
-            ends = (layers[stage], stage == 0, stage == runs - 1)
-            taken = stage_of(_pass(pieces, kind, number, layout), *ends)
+        for action, at, beside in passes(sample, todo, m):
+            taken = stage_of(at, beside, *ends[action[1]])
+            if sample.staged and action[::2] == ("B", m - 1):
+                taken += stage_of(REDUCE, REDUCE, *ends[action[1]])
             # With one stage the host runs ahead of the device throughout; else no further than a pass.
-            seconds[rank, (kind, stage, number)] = max(taken.device, taken.host * (stages > 1))
+            seconds[rank, action] = max(taken.device, taken.host * (stages > 1))
             spent[rank] += taken
-    moving = Collective(CollectiveKind.SEND, pieces.hidden // (layout.tensor if layout.sequence else 1),
-                        2, layout.tensor * layout.shards * layout.data)  # fmt: skip
+    moving = Collective(CollectiveKind.SEND, _handed(pieces, layout), 2,
+                        layout.tensor * layout.shards * layout.data)  # fmt: skip
     sending = collective_seconds(moving, device) if stages > 1 else 0.0
     whole, bubble = makespan(gone_through(orders, seconds, sending))
-    updates = [stage_of(("optimizer", sample.micro_batches - 1), *h) for h in held]
+    updating = "optimizer", sample.micro_batches - 1
+    updates = [stage_of(updating, updating, *h) for h in held]
     update = max(t.device for t in updates)
     step = max(whole + update, *((s + u).host for s, u in zip(spent, updates, strict=True)))
     flops = sum(t.flops for t in spent) * layout.tensor * layout.shards * layout.data
@@ -426,39 +580,28 @@ def composed(
     )  # fmt: skip
 
 
-def _pass(pieces: Pieces, kind: str, number: int, layout: Layout) -> Pass:
-    """The pass of the sample that a forward or a backward of the micro-batch `number` is like."""
-    sample = pieces.sample
-    reduces_last = sample.zero == 1 or min(layout.data, layout.shards) > 1
-    if sample.micro_batches == 1:
-        which = 0
-    elif kind == "B" and reduces_last:
-        which = int(number == layout.micro_batches - 1)
-    else:
-        which = int(number > 0)
-    return "forward" if kind == "F" else "backward", which
+def _handed(pieces: Pieces, layout: Layout) -> int:
+    """Bytes that a stage hands to the next."""
+    return pieces.hidden // (layout.tensor if layout.sequence else 1)
 
 
 def _memory(
-    pieces: Pieces, layout: Layout, ends: tuple[int, bool, bool], rank: int, chunks: int
-) -> Memory:
-    weights, whole = pieces.weights(*ends), pieces.weights(*ends, whole=True)
-    kept = layout.zero < 3 and layout.shards > 1
-    gathered = whole if kept else 0
-    flying = in_flight(layout.schedule, layout.pipeline, rank, layout.micro_batches, chunks)
-    working = max(n for part, n in pieces.working.items() if ends[2] or part != "last")
-    gradients = whole if layout.zero == 1 and kept and layout.micro_batches > 1 else weights
-    activations = ceil(pieces.activations(*ends) * flying)
-    # When the optimizer works, its pieces of gradients are all that is left of these.
-    gone = gathered + activations + gradients - weights
-    return Memory(
-        weights=weights,
-        gathered=gathered,
-        gradients=gradients,
-        optimizer=ceil(weights * pieces.state),
-        activations=activations,
-        working=max(working, ceil(weights * pieces.updating) - gone),
-    )
+    pieces: Pieces, layout: Layout, all_of_it: tuple[int, bool, bool], todo: Sequence[Action],
+    ends: Sequence[tuple[int, bool, bool]],
+) -> Memory:  # fmt: skip
+    """The memory of a rank that does some actions, when it is fullest."""
+    weights = pieces.weights(*all_of_it)
+    state = ceil(weights * pieces.state)
+    handed = _handed(pieces, layout) if layout.pipeline > 1 else 0
+    stages = {at: pieces.run(*ends[at], handed) for _, at, _ in todo}
+    most, fullest = -1.0, Memory(weights, 0, weights, state, 0, ceil(weights * pieces.updating))
+    for part, at, held in held_in(pieces.sample, todo, stages, layout.micro_batches):
+        working = max(0.0, pieces.working[part, at])
+        if held.total + working > max(most, fullest.total - weights - state):
+            most = held.total + working
+            fullest = Memory(weights, ceil(held.gathered), ceil(held.gradients), state,
+                             ceil(held.saved), ceil(working))  # fmt: skip
+    return fullest
 
 
 # What was found.

@@ -30,7 +30,7 @@ from opgraph.record.errors import InputError, first_line
 from opgraph.record.layout import Counted, Layout, Split
 from opgraph.sources.base import Model
 from opgraph.sources.pipelines import Pipelined
-from opgraph.sources.ranks import KEPT, current, is_spread
+from opgraph.sources.ranks import KEPT, STAGED, current, is_spread
 from opgraph.tracing.capture.names import spelled, target
 from opgraph.tracing.modes.loss import LossFunction
 from opgraph.tracing.modes.stages import Blocks, Spread, kept_layers, kind_of, layers_of, pipelined
@@ -209,8 +209,7 @@ def _sharded(
     for block in blocks:
         shard(block)
     shard(module)
-    if ranks > 1:
-        setattr(module, KEPT, layout.zero)
+    setattr(module, KEPT, layout.zero if ranks > 1 else 0)
     if ranks > 1:
         how = {3: "gathered one after the other", 2: "kept from the forward to the backward",
                1: "kept, and reduced with the last micro-batch"}[layout.zero]  # fmt: skip
@@ -220,7 +219,7 @@ def _sharded(
             )
         yield f"sharded over {ranks:,} ranks as {len(blocks)} repeated blocks and the rest, {how}"
     if layout.data > 1:
-        last = " with the last micro-batch" if ranks > 1 and layout.micro_batches > 1 else ""
+        last = " with the last micro-batch" if layout.micro_batches > 1 else ""
         yield f"{layout.data:,} copies, whose gradients are added up{last}"
 
 
@@ -716,6 +715,13 @@ def _without_values(module: nn.Module) -> nn.Module:
 
 
 # A few layers of a model, which stand for all.
+
+
+def stage_like(model: Model) -> Model:
+    """The model as what stands for a stage of a pipeline, which it is gone through like."""
+    module = _without_values(model.module)
+    setattr(module, STAGED, True)
+    return replace(model, module=module, materialize=None)
 
 
 def thinned(model: Model, most: int) -> tuple[Model, tuple[str, ...], tuple[float, ...]]:

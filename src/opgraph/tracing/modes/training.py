@@ -27,6 +27,7 @@ from opgraph.record.layout import Action
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import (
     are_replicated,
+    behind_micro_batches,
     between_micro_batches,
     current,
     is_spread,
@@ -239,6 +240,7 @@ class Training:
                 with recorder.inside(recorder.loss):
                     start = torch.ones_like(scaled)
                 backward(scaled, start)
+            behind_micro_batches(module, self._micro_batches)
             recorder.phase = "optimizer"
             self._update([w for w in weights if w.grad is not None], kept, recorder, scale)
             return loss
