@@ -6,10 +6,11 @@ Traces are kept in benchmarks/.cache/steps.
 
 pytorch/torchtitan (BSD-3): `benchmarks/llama3_h100_202412_torchtitan.md` and
 `benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md`, tokens a second of a device, H100 with 96 GB at 2.4
-TB/s and 500 W, in bfloat16. The model is written as theirs, with `fully_shard` on each layer and on the
-rest, bfloat16 parameters and float32 sums of gradients, selective checkpointing as theirs (attention, what
-is scattered, and every second product are kept), tensor and sequence parallelism by their plan with the
-loss split over ranks, and AdamW in one kernel. TorchInductor does not compile a step of training here: of
+TB/s and 500 W, in bfloat16, or with torchao's Float8 for the linear layers of blocks, whose weights are
+gathered in bfloat16 here. The model is written as theirs, with `fully_shard` on each layer and on the rest,
+bfloat16 parameters and float32 sums of gradients, selective checkpointing as theirs (attention, what is
+scattered, and every second product are kept), tensor and sequence parallelism by their plan with the loss
+split over ranks, and AdamW in one kernel. TorchInductor does not compile a step of training here: of
 compiled rows what stands between products is fused by rules; products and attention stay as they are.
 
 "The Llama 3 Herd of Models" (arXiv 2407.21783), table 4: TFLOP/s of a device with pipelines. What is
@@ -55,6 +56,8 @@ class Row:
     compiled: bool = False
     chunks: int = 1
     memory: float | None = None
+    float8: bool = False
+    length: int = 8192
 
 
 ROWS = (
@@ -62,6 +65,19 @@ ROWS = (
     Row("8b-fsdp8-compiled", "8b", 8, 2, 6667, compiled=True),
     Row("8b-fsdp128", "8b", 128, 2, 5605, memory=67.0),
     Row("8b-fsdp128-compiled", "8b", 128, 2, 6514, compiled=True),
+    Row("8b-fsdp8-float8-compiled", "8b", 8, 2, 8532, compiled=True, float8=True),
+    Row("8b-fsdp128-float8-compiled", "8b", 128, 2, 8380, compiled=True, float8=True),
+    Row(
+        "8b-fsdp8-32k-float8-compiled",
+        "8b",
+        8,
+        1,
+        3890,
+        kept="none",
+        compiled=True,
+        float8=True,
+        length=32_768,
+    ),
     Row("8b-fsdp8-tp8-compiled", "8b", 8, 12, 4378, tensor=8, compiled=True),
     Row("70b-fsdp32-tp8-compiled", "70b", 32, 16, 597.3, tensor=8, kept="none", compiled=True),
     Row("405b-tp8-pp16-dp64", "405b", 64, 32, 430, tensor=8, pipeline=16, chunks=8),
@@ -70,8 +86,8 @@ ROWS = (
     Row("405b-tp8-pp16-dp128-1f1b", "405b", 128, 16, 400, tensor=8, pipeline=16),
 )
 LEFT_OUT = (
-    ("24 rows of torchtitan with Float8 (14, 8 and 2 in its three files)",
-     "float8 products of training are not traced"),
+    ("21 rows of torchtitan with Float8 (11, 8 and 2 in its three files)",
+     "with tensor parallelism, asynchronous or not, with tokens split throughout, or with other scales"),
     ("2 rows of torchtitan with asynchronous tensor parallelism in bfloat16",
      "products and gathers in one kernel are not predicted"),
     ("1 row of the paper with sequences of 131,072",
@@ -79,7 +95,7 @@ LEFT_OUT = (
 )  # fmt: skip
 LAYERS = "_checkpoint_wrapped_module"
 """What the scopes of all operators of layers have in them."""
-LENGTH, VOCABULARY = 8192, 128_256
+VOCABULARY = 128_256
 
 
 def policy(second: list[int]) -> Callable[..., Any]:
@@ -93,6 +109,7 @@ def policy(second: list[int]) -> Callable[..., Any]:
         aten._scaled_dot_product_flash_attention.default,
         aten._scaled_dot_product_cudnn_attention.default,
         torch.ops._c10d_functional.reduce_scatter_tensor.default,
+        aten.max.default,  # from which scales of Float8 are made, whose own products run again
     }
 
     def choose(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
@@ -173,7 +190,7 @@ def llama(row: Row, layers: int | None = None) -> Any:
             self.layers = nn.ModuleList(Block() for _ in range(layers or depth))
             self.norm = Norm()
             self.output = nn.Linear(hidden, VOCABULARY, bias=False)
-            turns = torch.zeros(LENGTH, head // 2, dtype=torch.complex64)
+            turns = torch.zeros(row.length, head // 2, dtype=torch.complex64)
             self.register_buffer("turns", turns, persistent=False)
 
         def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
@@ -205,6 +222,10 @@ def built(row: Row, layers: int | None = None) -> Any:
 
     mesh = init_device_mesh("cuda", (row.data, row.tensor), mesh_dim_names=("dp", "tp"))
     model = llama(row, layers)
+    if row.float8:
+        from torchao.float8 import convert_to_float8_training
+
+        convert_to_float8_training(model, module_filter_fn=lambda _, name: name != "output")
     whole, part = Replicate(), Shard(1)
     if row.tensor > 1:
         parallelize_module(model, mesh["tp"], {
@@ -247,7 +268,7 @@ def traced(row: Row, layers: int | None = None) -> Any:
 
     import opgraph
 
-    ids = torch.zeros(row.batch, LENGTH, dtype=torch.int64)
+    ids = torch.zeros(row.batch, row.length, dtype=torch.int64)
     then = sdpa_kernel([SDPBackend.FLASH_ATTENTION])  # torch of 2024 did not take cuDNN's first
     with opgraph.ranks(row.data * row.tensor), loss_parallel(), then:
         return opgraph.profile(
@@ -269,14 +290,14 @@ def planned(row: Row) -> tuple[Any, float]:
     device = replace(device, figures={**device.figures, "memory.capacity": room})
     devices = row.tensor * row.pipeline * row.data
     best = opgraph.plan(
-        name, devices=(devices, device), dtype="bfloat16", seq_len=LENGTH,
+        name, devices=(devices, device), dtype="bfloat16", seq_len=row.length,
         global_batch=row.batch * row.data, tensor_parallel=row.tensor, sequence_parallel=True,
         pipeline_parallel=row.pipeline, fsdp=row.data, zero=2, batch_size=1,
         optimizer="adamw-fused",
     ).best  # fmt: skip
     found = next(c for c in best if c.layout.schedule == "1f1b" and not c.checkpointing)
     parameters = sum(p.numel() for p in resolve(name).module.parameters())
-    flops = 6 * parameters * LENGTH * row.batch * row.data
+    flops = 6 * parameters * row.length * row.batch * row.data
     return found, flops / devices / (row.measured * 1e12)
 
 
@@ -328,7 +349,7 @@ def predicted(row: Row) -> Predicted:
     costed = profile_of(row).on(TITAN)
     found = costed.prediction
     seconds = found.seconds - (fused(costed) if row.compiled else 0.0)
-    measured = row.batch * LENGTH / row.tensor / row.measured
+    measured = row.batch * row.length / row.tensor / row.measured
     low, high = (end / found.seconds * seconds for end in found.interval)
     exposed, reserved = found.communication.exposed, costed.fit.reserved
     return Predicted(row, seconds, (low, high), exposed, seconds / measured, reserved)
