@@ -154,6 +154,9 @@ def test_schedules_wait_as_they_are_known_to() -> None:
     bubble = 3.0 * (stages - 1)
     assert spent("gpipe") == spent("1f1b") == (3.0 * batches + bubble, bubble)
     assert spent("interleaved", 2) == (6.0 * batches + bubble, bubble)  # of twice the work
+    orders = [order("1f1b", stages, r, batches) for r in range(stages)]
+    reducing = {(r, todo[-1]): 1.0 for r, todo in enumerate(orders)}  # no other stage waits for it
+    assert makespan(gone_through(orders, seconds, 0.0, reducing))[0] == 3.0 * batches + bubble + 1.0
     few = {(r, (k, r, 0)): s for r in range(2) for k, s in (("F", 1.0), ("B", 2.0))}
     two = gone_through([order("1f1b", 2, r, 1) for r in range(2)], few, 0.25)
     assert makespan(two)[0] == 6.5

@@ -122,6 +122,7 @@ def test_tokens_are_split_beside_all_else() -> None:
         opgraph.profile(apart, context_parallel=2, **STEP)
 
 
+@pytest.mark.slow
 def test_copies_add_their_gradients_up_with_the_last_micro_batch() -> None:
     """Beside shards, which are reduced with each, and alone."""
     asked: dict[str, Any] = {"data_parallel": 2, "micro_batches": 3, "mode": "train", "loss": "sum"}

@@ -552,20 +552,23 @@ def composed(
     if not (fits or regardless):
         return fullest
     seconds: dict[tuple[int, Action], float] = {}
+    behind: dict[tuple[int, Action], float] = {}
     spent: list[Taken] = [Taken()] * stages
     stage_of = cache(pieces.stage)
     for rank, todo in enumerate(orders):
         for action, at, beside in passes(sample, todo, m):
             taken = stage_of(at, beside, *ends[action[1]])
-            if sample.staged and action[::2] == ("B", m - 1):
-                taken += stage_of(REDUCE, REDUCE, *ends[action[1]])
             # With one stage the host runs ahead of the device throughout; else no further than a pass.
             seconds[rank, action] = max(taken.device, taken.host * (stages > 1))
             spent[rank] += taken
+            if sample.staged and action[::2] == ("B", m - 1):
+                reducing = stage_of(REDUCE, REDUCE, *ends[action[1]])
+                behind[rank, action] = max(reducing.device, reducing.host)
+                spent[rank] += reducing
     moving = Collective(CollectiveKind.SEND, _handed(pieces, layout), 2,
                         layout.tensor * layout.shards * layout.data)  # fmt: skip
     sending = collective_seconds(moving, device) if stages > 1 else 0.0
-    whole, bubble = makespan(gone_through(orders, seconds, sending))
+    whole, bubble = makespan(gone_through(orders, seconds, sending, behind))
     updating = "optimizer", sample.micro_batches - 1
     updates = [stage_of(updating, updating, *h) for h in held]
     update = max(t.device for t in updates)

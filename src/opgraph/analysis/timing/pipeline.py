@@ -25,10 +25,12 @@ def gone_through(
     orders: Sequence[Sequence[Action]],
     seconds: Mapping[tuple[int, Action], float],
     sending: float,
+    behind: Mapping[tuple[int, Action], float] | None = None,
 ) -> list[list[Done]]:
     """When each rank does what it does: as soon as it is done with what was before, and has what another
     stage gives. `seconds` are those of a rank's action, whichever of its micro-batches it is of, or of that
-    one; what goes to another rank takes `sending` more.
+    one; what goes to another rank takes `sending` more. What a rank does `behind` an action, to reduce its
+    gradients, takes its time, and no other stage waits for it.
 
     Raises `ValueError` where ranks wait for each other.
     """
@@ -55,10 +57,11 @@ def gone_through(
                         break
                     ready = done[needs] + (sending if home[needs[1]] != rank else 0.0)
                 begin = max(clock[rank], ready)
-                clock[rank] = end = begin + seconds[rank, action]
+                end = begin + seconds[rank, action]
+                clock[rank] = end + (behind or {}).get((rank, action), 0.0)
                 if kind != "W":  # others wait for what goes to the inputs alone
                     done["F" if kind == "F" else "B", stage, m] = end
-                found[rank].append(Done(action, begin, end))
+                found[rank].append(Done(action, begin, clock[rank]))
                 moved = True
     if any(len(f) < len(o) for f, o in zip(found, orders, strict=True)):
         raise ValueError("a schedule in which ranks wait for each other")
@@ -98,15 +101,17 @@ def course(
     known = [own, *(_Passes(s.graph, s.begun, taken(s.graph)) for s in pipeline.samples)]
     like = [known[at + 1] for at in pipeline.like] or [own] * len(pipeline.orders)
     seconds: dict[tuple[int, Action], float] = {}
+    behind = {(rank, todo[-1]): like[rank].after for rank, todo in enumerate(pipeline.orders)}
     for rank, todo in enumerate(pipeline.orders):
         usual = like[rank].usual(todo)
         for action in todo:
-            seconds[rank, action] = usual[action[:2]] + like[rank].after * (action == todo[-1])
-            if rank == pipeline.rank:
-                seconds[rank, action] = own.seconds.get(action, seconds[rank, action])
+            seconds[rank, action] = usual[action[:2]]
+            if rank == pipeline.rank and action in own.seconds:
+                seconds[rank, action] = own.seconds[action] - behind.get((rank, action), 0.0)
     sent = [k.collective for n in graph.nodes for k in n.kernels if k.collective is not None]
     largest = max((c for c in sent if c.kind in SENT), key=lambda c: c.bytes, default=None)
-    rows = gone_through(pipeline.orders, seconds, 0.0 if largest is None else sending(largest))
+    moving = 0.0 if largest is None else sending(largest)
+    rows = gone_through(pipeline.orders, seconds, moving, behind)
     ids = {n.name: n.id for n in graph.nodes}
     begins = {done.action: done.begin for done in rows[pipeline.rank]}
     return Course(
