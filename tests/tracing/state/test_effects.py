@@ -105,6 +105,8 @@ async def _waits() -> None:
 
 WAITS = _waits()
 HASH = hashlib.sha256()
+ROWS = sqlite3.connect(":memory:")
+ROWS.execute("create table t (a int)")
 
 
 DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
@@ -136,6 +138,8 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "kept descriptor": (lambda f: os.set_inheritable(PIPE[0], True),
                         [f"changed the descriptor {PIPE[0]}"]),
     "database": (lambda f: sqlite3.connect(f / "a.db").close(), ["opened the database FOLDER/a.db"]),
+    "database in memory": (lambda f: ROWS.execute("insert into t values (1)"),
+                           ["changed what is behind an object (Connection)"]),
     "coroutine": (lambda f: WAITS.send(None), ["took items from an iterator (_waits)"]),
     "seeds": (lambda f: SEEDS.spawn(1), ["spawned generators of random numbers"]),
     "kept gradient": (lambda f: next(t for t in RESULTS if not t.retains_grad).retain_grad(),

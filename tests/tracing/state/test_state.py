@@ -46,6 +46,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import get_ignored_functions
+from torch.utils.checkpoint import DefaultDeviceType
+from torchvision import get_image_backend, set_image_backend
 
 import opgraph
 from opgraph.record.errors import TraceError
@@ -424,6 +427,22 @@ class Structure(ctypes.Structure):
     _fields_ = (("fields", ctypes.c_double * 3),)
 
 
+class Working(threading.Thread):
+    """A thread that keeps something of its own."""
+
+    count = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+
+class Measured(np.ndarray):
+    """An array with something beside it."""
+
+    of: ClassVar[Any] = [0]
+
+
 def _taken() -> Any:
     lock = threading.Lock()
     lock.acquire()
@@ -494,6 +513,10 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "weak keys": (lambda: weakref.WeakKeyDictionary({WEAKLY: 1}), lambda held: next(held.keys()).step()),
     "built-in method": (lambda: [1].append, lambda held: held(2)),
     "class": (Plain, lambda held: setattr(held, "__class__", Other)),
+    "dictionary": (Plain, lambda held: setattr(held, "__dict__", {"count": 2})),
+    "thread": (Working, lambda held: (held.seen.append(1), setattr(held, "count", 2))),
+    "polynomial": (lambda: np.poly1d([1.0, 2.0]), lambda held: held.__setitem__(0, 3.0)),
+    "attribute of an array": (lambda: np.ones(2).view(Measured), lambda held: held.of.append(1)),
     "text": (lambda: io.StringIO("a"), lambda held: held.write("text")),
     "bytes": (lambda: bytearray(2), lambda held: held.append(1)),
     "numbers": (lambda: array("i", [1]), lambda held: held.append(1)),
@@ -535,6 +558,12 @@ def _seen(held: Any) -> Any:
     """A copy of all that a holder holds."""
     if isinstance(held, torch.UntypedStorage):
         return held.tolist()
+    if isinstance(held, Working):
+        return held.seen[:], held.count
+    if isinstance(held, np.poly1d):
+        return held.c.tolist()
+    if isinstance(held, Measured):
+        return held.of[:]
     if isinstance(held, ValueError):
         return held.args, getattr(held, "__notes__", None)
     if isinstance(held, (Counter, Renamed, nn.Parameter)):
@@ -888,6 +917,10 @@ class Assigning(nn.Module):
         torch.serialization.set_crc32_options(not torch.serialization.get_crc32_options())
         torch.distributions.register_kl(Plain, Plain)(_twice)
         csv.field_size_limit(7)
+        DefaultDeviceType.set_device_type("meta")
+        get_ignored_functions().add(print)
+        set_image_backend("accimage")
+        __builtins__["of_opgraph"] = 1
         self.entered = torch.inference_mode()
         self.entered.__enter__()
         return x + 1
@@ -927,7 +960,8 @@ def assigned() -> Any:
         torch._C._jit_texpr_fuser_enabled(),
         torch._C._autograd._saved_tensors_hooks_is_enabled(), torch.is_autocast_enabled("hpu"),
         torch.serialization.get_crc32_options(), len(torch.distributions.kl._KL_REGISTRY),
-        csv.field_size_limit(),
+        csv.field_size_limit(), DefaultDeviceType.get_device_type(), print in get_ignored_functions(),
+        get_image_backend(), "of_opgraph" in __builtins__,
     )  # fmt: skip
 
 

@@ -34,12 +34,16 @@ from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.process import (
     Left,
     Signals,
+    behind,
     context_back,
     free_bytes,
     logger_back,
     logger_says,
+    own_back,
+    own_of,
     set_back,
     settings,
+    unchanged,
 )
 from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach
 
@@ -480,6 +484,11 @@ def _state(item: Any) -> Callable[[], Any]:
         return partial(_semaphore_back, item, item._get_value())
     if isinstance(item, Context):
         return partial(_variables_back, item, dict(item.items()))
+    if isinstance(item, threading.Thread):
+        return partial(own_back, item, own_of(item))
+    says = behind(type(item))
+    if says is not None:
+        return partial(unchanged, item, says, says(item))
     if hasattr(item, "digest"):
         return partial(_fed, item.digest, item.digest())
     if hasattr(item, "n_children_spawned"):

@@ -273,6 +273,47 @@ def _device_put(before: Any) -> None:
     torch.set_default_device(None if before is None else before.device)
 
 
+_BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("socket", "socket"): lambda s: (s.fileno(), s.fileno() < 0 or s.gettimeout()),
+    ("subprocess", "Popen"): lambda p: p.returncode,
+    ("multiprocessing.process", "BaseProcess"): lambda p: p._popen,
+    ("concurrent.futures._base", "Executor"): lambda e: (
+        getattr(e, "_shutdown", None), getattr(e, "_shutdown_thread", None)),
+    ("asyncio.events", "AbstractEventLoop"): lambda e: (
+        e.is_closed(), e.get_debug(), len(e._ready), len(e._scheduled)),
+    ("sqlite3", "Connection"): lambda c: (c.total_changes, c.in_transaction, c.row_factory),
+}  # fmt: skip
+"""Classes whose objects stand for what is outside of Python, by module and name, and what they say of it.
+To set it again would make them say what is not so."""
+
+
+def behind(cls: type) -> Callable[[Any], Any] | None:
+    """What an object of a class says of what is behind it; None where it does not stand for anything."""
+    names = ((each.__module__, each.__qualname__) for each in cls.__mro__)
+    return next((_BEHIND[name] for name in names if name in _BEHIND), None)
+
+
+def unchanged(item: Any, says: Callable[[Any], Any], before: Any) -> None:
+    """Raises where it says something else by now."""
+    if says(item) != before:
+        raise Left(f"forward changed what is behind an object ({type(item).__qualname__})")
+
+
+def own_of(thread: threading.Thread) -> dict[str, Any]:
+    """What somebody keeps in a thread: its attributes but for those of threads as such."""
+    return {n: v for n, v in vars(thread).items() if n not in _OF_THREADS}
+
+
+def own_back(thread: threading.Thread, before: dict[str, Any]) -> None:
+    """Let a thread keep that again."""
+    for name in own_of(thread).keys() - before.keys():
+        del vars(thread)[name]
+    vars(thread).update(before)
+
+
+_OF_THREADS = frozenset({*vars(threading.Timer(0, int)), *vars(threading.current_thread())})
+
+
 def _environment(before: dict[Any, Any]) -> None:
     for name in os.environ._data.keys() - before.keys():  # type: ignore[attr-defined]
         del os.environ[os.environ.decodekey(name)]

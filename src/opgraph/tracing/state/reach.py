@@ -3,11 +3,13 @@ containers, closures, classes, and the globals that the code names which may run
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import functools
 import gc
 import io
 import logging
+import os
 import random
 import re
 import sys
@@ -28,11 +30,15 @@ from types import (
     BuiltinFunctionType,
     CellType,
     CodeType,
+    FrameType,
     FunctionType,
+    GetSetDescriptorType,
     MappingProxyType,
+    MemberDescriptorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
+    TracebackType,
 )
 from typing import Any
 
@@ -40,7 +46,7 @@ import torch
 from torch import Tensor
 
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
-from opgraph.tracing.state.process import Left
+from opgraph.tracing.state.process import Left, behind, own_of
 
 Undo = Callable[[], None]
 
@@ -50,30 +56,15 @@ MOST = 200_000
 _OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "opgraph", "builtins"}
 """Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
 knows by name."""
-_PLAIN_STDLIB = frozenset(
-    {"types", "collections", "argparse", "_thread", "functools", "weakref", "_weakrefset", "dataclasses",
-     "queue", "threading", "contextlib", "string"}
-)  # fmt: skip
-_HOMES = frozenset({"asyncio.locks", "asyncio.queues", "multiprocessing.sharedctypes",
-                    "multiprocessing.synchronize"})  # fmt: skip
-"""Packages and modules of Python's own whose objects keep what a model puts there."""
-_TORCH_STATE = (
-    "torch.nn.",
-    "torch.distributions.",
-    "torch.optim.",
-    "torch.distributed.fsdp.",
-    "torch.ao.",
-    "torch.utils.data",
-    "torch.amp.",
-)
-"""Where classes of torch are defined whose objects keep what a model puts there."""
+_CLOSED = frozenset({"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
+                     "_abc", "typing", "inspect", "_weakref"})  # fmt: skip
+"""Packages whose objects are their own business."""
 _LEAVES = frozenset({
     int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
     torch.layout, torch.memory_format, range, slice, type(Ellipsis), property, CodeType,
 })  # fmt: skip
 """Types of what holds nothing that can be changed."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
-_OF_LOGGING = (logging.Filterer, logging.Filter, logging.Formatter)
 _CONTAINERS = frozenset({dict, OrderedDict, defaultdict, list, set, deque})
 _MISSING: Any = object()
 _LRU: Any = type(functools.lru_cache(lambda: None))
@@ -149,6 +140,7 @@ class Reach:
     _empty: list[Any] = field(default_factory=list)
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
+    _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
     _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
@@ -164,7 +156,8 @@ class Reach:
     _seen: set[int] = field(default_factory=set)
     _types: set[type] = field(default_factory=set)
     _waiting: list[Any] = field(default_factory=list)
-    _theirs: list[tuple[Callable[[Reach, Any], None], Any]] = field(default_factory=list)
+    _theirs: list[Iterable[Any]] = field(default_factory=list)
+    _own: bool = True
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str]]] = field(default_factory=list)
@@ -184,10 +177,9 @@ class Reach:
         found._wanted.add("forward")
         found._look(roots)
         found._follow()
-        tells = found.tells_fakes
+        found._own, tells = False, found.tells_fakes
         while found._theirs:
-            look, item = found._theirs.pop()
-            look(found, item)
+            found._look(found._theirs.pop())
             found._follow()
         found.tells_fakes = tells  # what libraries keep is not what the model says
         for holder, names in found._libraries.values():
@@ -273,9 +265,11 @@ class Reach:
             self._seen.add(id(table))
             self._tables.append((table, table.copy()))
             self._look(table.values())
-        self._slots.append((_KIND, item, cls))
+        self._objects.append((item, cls, table))
         for slot in _slots(cls):
             self._slot(slot, item)
+        if table is None and not _in_python(cls):
+            self._look(gc.get_referents(item))
         if isinstance(item, dict):
             self._dict(item)
         elif isinstance(item, (list, set, deque)):
@@ -287,13 +281,17 @@ class Reach:
             self._class(cls)
 
     def _slot(self, slot: Any, item: Any) -> None:
-        """What a descriptor gives of an object, or that it gives nothing."""
+        """What a descriptor gives of an object, or that it gives nothing; not what is made each time."""
         value = _slot_value(slot, item)
-        self._slots.append((slot, item, value))
-        self._look((value,))
+        if _alike(value, _slot_value(slot, item)):
+            self._slots.append((slot, item, value))
+            self._look((value,))
 
     def _home(self, cls: type) -> None:
-        """The code of the modules in which a class and its forward are defined is followed."""
+        """The code of the modules in which a class and its forward are defined is followed, but not of what
+        libraries keep."""
+        if not self._own:
+            return
         run = getattr(cls, "forward", cls)
         for name in (cls.__module__, getattr(run, "__module__", None)):
             if name is not None and name not in self._homes and not _opaque(name):
@@ -343,8 +341,15 @@ class Reach:
         self._look((getattr(getattr(item, "bit_generator", item), "seed_seq", None),))
         if isinstance(item, Context):
             self._look(item.values())
-        if getattr(item, "__dict__", None):
+        if getattr(item, "__dict__", None) and behind(type(item)) is None:
             self._look((item.__dict__,))
+
+    def _thread(self, item: threading.Thread) -> None:
+        """It goes on, and is not to be told that it has not begun: only what a class of one's own keeps."""
+        self.stateful.append(item)
+        self._look(own_of(item).values())
+        if type(item) not in self._types:
+            self._class(type(item))
 
     def _bound(self, item: Any) -> None:
         """A method that is written in C: `items.append`."""
@@ -372,6 +377,7 @@ class Reach:
     def _array(self, item: Any) -> None:
         """What has memory: arrays of NumPy, and what C knows of."""
         self.arrays.append(item)
+        self._look((getattr(item, "__dict__", None),))
         if getattr(getattr(item, "dtype", None), "hasobject", False):
             self._look(item.flat)
 
@@ -434,8 +440,8 @@ class Reach:
             self._attributes.append((holder, path[-1], _held(holder, path[-1])))
 
     def _within(self, table: dict[str, Any], name: str | None) -> None:
-        """Something that code names of a module whose insides are not looked at: a container, a class, or a
-        function, and what that assigns; the whole module where there is no name."""
+        """Something that code names of a library: a container, an object, a class, or a function, and what
+        that assigns; the whole module where there is no name."""
         value = table if name is None else table.get(name)
         if name is None or value is sys.modules:
             self._spaces.append((value, dict(value)))  # type: ignore[arg-type]
@@ -445,17 +451,17 @@ class Reach:
             self._last += self._names[at:]
             del self._names[at:]
         elif isinstance(value, type):
-            self._classes.append((value, dict(vars(value))))
+            self._class(value)
         elif type(value) is dict and id(value) not in self._seen:  # what it has in there is its own
             self._seen.add(id(value))
             self._tables.append((value, dict(value)))
-            held = [v for v in value.values() if type(v) in _CONTAINERS]
-            self._theirs.append((Reach._look, held))
-        elif type(value).__module__ == table.get("__name__") and id(value) not in self._seen:
-            self._seen.add(id(value))
-            self._theirs.append((Reach._object, value))
+            if not _CONTAINERS.isdisjoint(map(type, value.values())) or name == "loggerDict":
+                held = [
+                    v for v in value.values() if type(v) in _CONTAINERS or isinstance(v, Logger)
+                ]
+                self._theirs.append(held)
         else:
-            self._theirs.append((Reach._look, (value,)))
+            self._theirs.append((value,))
 
     def _module(self, module: ModuleType, names: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
@@ -515,6 +521,8 @@ class Reach:
     def _cache(self, item: Any) -> None:
         self.caches.append((item, item.cache_info().currsize))
         self._look((item.__wrapped__,))
+        linked = item.cache_parameters()["maxsize"] is not None
+        self._look(x for x in gc.get_referents(item) if not (linked and _is_of_links(x)))
 
     def _context(self, item: ContextVar[Any]) -> None:
         value = item.get(_MISSING)
@@ -561,6 +569,7 @@ class Reach:
         yield (holder for holder in self._empty if holder), lambda holder: holder.clear()
         yield self._tables, _table_back
         yield self._holders, _holder_back
+        yield self._objects, _object_back
         yield self._slots, _slot_back
         yield self._functions, _function_back
         yield self._classes, _class_back
@@ -617,7 +626,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if issubclass(cls, ModuleType):
         return Reach._module_kept
     if issubclass(cls, threading.Thread):
-        return None  # it goes on, and is not to be told that it has not begun
+        return Reach._thread
     if issubclass(cls, _MEMORY):
         return Reach._array
     if (
@@ -626,6 +635,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         or _hashes(cls)
         or _is_numpys(cls, "BitGenerator", "Generator", "RandomState", "SeedSequence")
         or (cls.__name__, cls.__module__) in (("Context", "decimal"), SHARED_LOCK)
+        or behind(cls) is not None
     ):
         return Reach._states
     if cls in (BuiltinFunctionType, MethodWrapperType):
@@ -651,16 +661,24 @@ def _is_numpys(cls: type, *names: str) -> bool:
 
 
 def _keeps(cls: type) -> bool:
-    """Whether objects of a class can hold what a forward puts there."""
+    """Whether objects of a class can hold what a forward puts there, and Python can see it: not those that
+    torch and NumPy made in C, or keep to themselves."""
     home = cls.__module__ or ""
     top = home.partition(".")[0]
     if issubclass(cls, torch.nn.Module):
         return True
-    if top == "torch":
-        return home.startswith(_TORCH_STATE)
-    if top in sys.stdlib_module_names:
-        return top in _PLAIN_STDLIB or home in _HOMES or issubclass(cls, _OF_LOGGING)
-    return top not in _OPAQUE
+    if top in ("torch", "numpy"):
+        return "._" not in home and _in_python(cls)
+    return top not in _CLOSED and cls not in _OWN
+
+
+def _in_python(cls: type) -> bool:
+    """Whether a class was written in Python: its objects have a dictionary, or slots by name."""
+    return any("__dict__" in vars(c) or "__slots__" in vars(c) for c in cls.__mro__[:-1])
+
+
+_OWN = (object, logging.Manager, type(os.environ), TracebackType, FrameType)
+"""Classes whose objects lead to all of the process, or to nothing, or which `process` knows."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -711,50 +729,51 @@ _PRESENT: dict[int, tuple[CodeType, int, int, _Found]] = {}
 
 
 def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _Found:
-    """The names in some code that are globals, or modules that are imported; what it may change in modules
-    whose insides are not looked at, by their attributes and a name; and those modules, with the classes in
-    them that it names."""
+    """The names in some code that are globals, or modules that are imported; what it may change in
+    libraries, by their attributes and a name; and those libraries, with the classes in them that it
+    names."""
     known = _PRESENT.get(id(code))
     if known is None or known[1:3] != (len(space), len(sys.modules)):
         present = [name for name in names if name in space or name in sys.modules]
         values = [space[name] if name in space else sys.modules.get(name) for name in present]
         modules = [v for v in values if isinstance(v, ModuleType)]
         within = list(_changeable(code, names, modules))
-        closed = [m for m in modules if _is_closed(m)]
+        closed = [m for m in modules if _is_closed(m.__name__)]
         named = [*values, *(vars(m)[name] for m in closed for name in names & vars(m).keys())]
-        classes = [v for v in named if isinstance(v, type) and not v.__flags__ & _IMMUTABLE]
-        libraries = [*closed, *(c for c in classes if _opaque(c.__module__))]
-        known = _PRESENT[id(code)] = (
-            code,
-            len(space),
-            len(sys.modules),
-            (present, within, libraries),
-        )
+        libraries: list[Any] = [*closed]
+        for value in named:
+            if isinstance(value, type) and not value.__flags__ & _IMMUTABLE:
+                if _is_closed(value.__module__):
+                    libraries.append(value)
+                    within += _told(value, names)
+            elif type(value) in (FunctionType, _LRU) and _is_closed(value.__module__):
+                within += _kept_by(value)
+        found = present, within, libraries
+        known = _PRESENT[id(code)] = code, len(space), len(sys.modules), found
     return known[3]
 
 
-def _is_closed(module: ModuleType) -> bool:
-    """Whether the insides of a module are not looked at, and it is none of opgraph."""
-    return _opaque(module.__name__) and not module.__name__.startswith("opgraph")
+def _is_closed(name: str | None) -> bool:
+    """Whether a module of Python's is of a library, and not of opgraph: all code is followed of those alone
+    that the model's classes are from."""
+    return type(name) is str and (_opaque(name) or _installed(name)) and name[:7] != "opgraph"
 
 
 def _changeable(
     code: CodeType, names: frozenset[str], modules: list[ModuleType]
 ) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """What code that names these may change in modules whose insides are not looked at: containers, what
-    their functions assign, and whatever there is where it sets attributes by a name that it makes."""
+    """What code that names these may change in libraries: containers, and whatever there is where it sets
+    attributes by a name that it makes."""
     by_name = not names.isdisjoint(_BY_NAME) and _sets_by_name(code)
     by_name = by_name or ("__dict__" in names and _fills(code) and _opens(code))
     for module in modules:  # which grow
         space = vars(module)
-        if not _is_closed(module):
+        if not _is_closed(module.__name__):
             continue
         if by_name:
             yield space, None
         for name in names & space.keys():
             value = space[name]
-            if isinstance(value, FunctionType):
-                yield from _kept_by(value)
             if isinstance(value, ModuleType) and value not in modules:
                 modules.append(value)
             elif (
@@ -764,9 +783,18 @@ def _changeable(
                     and (value is not sys.modules or _fills(code) or not names.isdisjoint(_FILL))
                 )
                 or (by_name and isinstance(value, type) and not value.__flags__ & _IMMUTABLE)
-                or (isinstance(value, FunctionType) and _named(value.__code__)[1])
+                or (hasattr(value, "__dict__") and type(value).__module__ == module.__name__)
             ):
                 yield space, name
+
+
+def _told(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """What methods of a library's class itself, of these names, change: the class, and what they keep."""
+    for name in names & vars(cls).keys():
+        method = vars(cls)[name]
+        if isinstance(method, (classmethod, staticmethod)):
+            yield {cls.__name__: cls}, cls.__name__
+            yield from _kept_by(method.__func__)
 
 
 _BY_NAME = frozenset({"setattr", "delattr", "vars"})
@@ -792,21 +820,35 @@ def _helpers(function: FunctionType) -> tuple[FunctionType, ...]:
     return tuple(found)
 
 
-def _kept_by(function: FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
-    """What a function keeps among its globals: the containers that it fills, or its helpers do, objects of
-    its module's own classes, and the helpers that assign."""
-    space = function.__globals__
-    for each in _helpers(function):
+def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """What a function of a library keeps among its globals: what it and its helpers assign, the containers
+    that they fill, objects of its module's own classes, loggers; of one with a cache, that."""
+    function = value
+    while type(function) is _LRU or "__wrapped__" in getattr(function, "__dict__", ()):
+        if type(function) is _LRU:
+            yield {"cache": function}, "cache"
+        function = function.__wrapped__
+    if not isinstance(function, FunctionType):
+        return
+    space, helpers = function.__globals__, _helpers(function)
+    fills = any(_fills_any(each.__code__) for each in helpers)
+    for each in helpers:
         names, stored, _ = _named(each.__code__)
-        fills = not (_FILL | _ADD).isdisjoint(names) or _fills(each.__code__)
         for name in names & space.keys():
-            value = space[name]
-            own = type(value).__module__ == function.__module__ and hasattr(value, "__dict__")
-            own = own and not isinstance(value, (int, type, FunctionType))
-            if (fills and type(value) in _CONTAINERS and value is not sys.modules) or own:
+            kept = space[name]
+            own = type(kept).__module__ == space["__name__"] and hasattr(kept, "__dict__")
+            own = own and not isinstance(kept, (int, type, FunctionType))
+            if (fills and type(kept) in _CONTAINERS and kept is not sys.modules) or own:
                 yield space, name
-        if each is not function and stored:
-            yield space, each.__name__
+        if stored:
+            yield {each.__name__: each}, each.__name__
+        if "getLogger" in names:
+            yield vars(Logger.manager), "loggerDict"
+
+
+def _fills_any(code: CodeType) -> bool:
+    """Whether some code puts something into a container of whatever name, or takes it out."""
+    return not (_FILL | _ADD).isdisjoint(_named(code)[0]) or _fills(code)
 
 
 def _fills(code: CodeType) -> bool:
@@ -929,27 +971,36 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _slots(cls: Any) -> tuple[Any, ...]:
-    """The descriptors of the slots of a class that was written in Python."""
-    found = []
-    for each in cls.__mro__:
-        names = each.__dict__.get("__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            mangled = (
-                f"_{each.__name__.lstrip('_')}{name}" if name[:2] == "__" != name[-2:] else name
-            )
-            slot = each.__dict__.get(mangled)
-            if slot is not None and name not in ("__dict__", "__weakref__"):
-                found.append(slot)
+    """The descriptors of what objects of a class have beside their dictionary: slots, and what C shows."""
     if issubclass(cls, BaseException):
-        found += [vars(BaseException)[name] for name in ("args", "__cause__", "__context__")]
+        found = [vars(BaseException)[name] for name in ("args", "__cause__", "__context__")]
+    else:
+        found = []
+    for each in cls.__mro__:
+        if each is not BaseException:
+            found += [d for name, d in vars(each).items() if isinstance(d, _DESCRIPTORS)
+                      and name not in ("__dict__", "__weakref__")]  # fmt: skip
     return tuple(found)
+
+
+_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
 
 
 def _slot_value(slot: Any, item: Any) -> Any:
     try:
         return slot.__get__(item)
-    except (AttributeError, ValueError):  # a slot, or a cell, with nothing in it
+    except Exception:  # noqa: BLE001  (a slot, or a cell, with nothing in it; C may answer as it likes)
         return _MISSING
+
+
+def _is_of_links(held: Any) -> bool:
+    """Whether it is the table of a cache that has a bound, which no other may fill or empty."""
+    of = {type(v).__name__ for v in held.values()} if isinstance(held, dict) else None
+    return of is not None and of <= {"_lru_list_elem"}
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in _LEAVES and one == other)
 
 
 def _held(holder: Any, name: str) -> Any:
@@ -981,9 +1032,15 @@ def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
 
 def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
     table, before = pair
-    if not _same(table, before):
-        _base(table).clear(table)
-        _base(table).update(table, before)
+    if _same(table, before):
+        return
+    base = _base(table)
+    for key in [key for key in base.keys(table) if key not in before]:
+        base.__delitem__(table, key)
+    base.update(table, before)
+    if not _same(table, before) and table is not vars(builtins):  # Python goes by that meanwhile
+        base.clear(table)
+        base.update(table, before)
 
 
 def _holder_back(pair: tuple[Any, list[Any]]) -> None:
@@ -995,10 +1052,23 @@ def _holder_back(pair: tuple[Any, list[Any]]) -> None:
         (base.update if base is set else base.extend)(holder, kept)
 
 
+def _object_back(found: tuple[Any, type, Any]) -> None:
+    """The class of an object, and which dictionary has its attributes."""
+    item, cls, table = found
+    if type(item) is not cls:
+        _KIND.__set__(item, cls)
+    if type(table) is dict and item.__dict__ is not table:
+        object.__setattr__(item, "__dict__", table)
+
+
 def _slot_back(found: tuple[Any, Any, Any]) -> None:
     slot, item, value = found
-    if _slot_value(slot, item) is not value:
-        slot.__delete__(item) if value is _MISSING else slot.__set__(item, value)
+    if not _alike(_slot_value(slot, item), value):
+        try:
+            slot.__delete__(item) if value is _MISSING else slot.__set__(item, value)
+        except (AttributeError, TypeError):
+            name = type(item).__qualname__
+            raise Left(f"forward changed {slot.__name__} of an object ({name})") from None
 
 
 def _function_back(found: tuple[Any, tuple[Any, ...]]) -> None:
