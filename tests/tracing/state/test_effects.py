@@ -109,6 +109,22 @@ ROWS = sqlite3.connect(":memory:")
 ROWS.execute("create table t (a int)")
 
 
+def _goes_back(_: Path) -> None:
+    with torch.enable_grad():
+        torch.autograd.grad(next(t for t in FREED if _is_kept(t)).sum(), WEIGHT)
+
+
+def _is_kept(result: Tensor) -> bool:
+    try:
+        return result.grad_fn._saved_result is not None
+    except RuntimeError:
+        return False
+
+
+WEIGHT = torch.ones(2, requires_grad=True)
+FREED = [WEIGHT.exp() for _ in range(6)]
+
+
 DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "open": (_by_open, ["wrote to FOLDER/a.txt"]),
     "pathlib": (lambda f: (f / "a.txt").write_text("x"), ["wrote to FOLDER/a.txt"]),
@@ -144,6 +160,7 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "seeds": (lambda f: SEEDS.spawn(1), ["spawned generators of random numbers"]),
     "kept gradient": (lambda f: next(t for t in RESULTS if not t.retains_grad).retain_grad(),
                       ["had autograd retain the gradient of a tensor"]),
+    "backward": (_goes_back, ["ran a backward through results that were there before, and freed it"]),
     "hash": (lambda f: HASH.update(b"x"), ["fed a hash"]),
     "dialect": (lambda f: csv.register_dialect("opgraph"), ["registered a dialect opgraph"]),
     "reading": (_reads, []),

@@ -486,6 +486,8 @@ def _state(item: Any) -> Callable[[], Any]:
         return partial(_variables_back, item, dict(item.items()))
     if isinstance(item, threading.Thread):
         return partial(own_back, item, own_of(item))
+    if hasattr(item, "next_functions"):
+        return partial(_backward_back, item, _saves(item))
     says = behind(type(item))
     if says is not None:
         return partial(unchanged, item, says, says(item))
@@ -596,6 +598,22 @@ def _named(file: Any) -> str:
 def _result_back(future: Any, before: bool) -> None:
     if future.done() != before:
         raise Left("forward gave a future its result")
+
+
+def _saves(node: Any) -> bool:
+    """Whether a node of autograd still has what its backward needs."""
+    try:
+        for name in dir(node):
+            if name.startswith("_saved_") or name == "saved_tensors":
+                getattr(node, name)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _backward_back(node: Any, before: bool) -> None:
+    if before and not _saves(node):
+        raise Left("forward ran a backward through results that were there before, and freed it")
 
 
 def _place(file: Any) -> int | None:

@@ -322,6 +322,7 @@ class Reach:
     def _node(self, item: Any) -> None:
         """What autograd knows of an operator: what somebody put there, and what came before."""
         self._history.append(item)  # torch makes another one where nobody has it
+        self.stateful.append(item)
         table = getattr(item, "__dict__", None)
         self._look((item.metadata, table, getattr(item, "variable", None)))
         self._look(before for before, _ in item.next_functions)
@@ -377,6 +378,8 @@ class Reach:
     def _array(self, item: Any) -> None:
         """What has memory: arrays of NumPy, and what C knows of."""
         self.arrays.append(item)
+        if type(item) not in self._types:
+            self._class(type(item))
         self._look((getattr(item, "__dict__", None),))
         if getattr(getattr(item, "dtype", None), "hasobject", False):
             self._look(item.flat)
