@@ -54,9 +54,19 @@ def _experts(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
     return sum(sizes) - sizes[1] + sizes[1] * used // max(1, weights[0]), results
 
 
+def _packed(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
+    """Where weights are sharded: all but the last tensor go into that, or into a part of it."""
+    return sum(sizes[:-1]), sum(sizes[:-1])
+
+
+def _unpacked(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
+    """The first tensor goes into the others."""
+    return sum(sizes[1:]), sum(sizes[1:])
+
+
 moves(
     _overwrite,
-    "copy copy_ fill fill_ zero zero_ uniform_ normal_ bernoulli_ random_ exponential_",
+    "fsdp.copy_ copy copy_ fill fill_ zero zero_ uniform_ normal_ bernoulli_ random_ exponential_",
 )
 moves(_overwrite_each, "_foreach_copy_ _foreach_zero_")
 moves(
@@ -69,6 +79,8 @@ moves(
     "_local_scalar_dense",
 )
 moves(_experts, "_grouped_mm _scaled_grouped_mm")
+moves(_packed, "fsdp.all_gather_copy_in fsdp.chunk_cat fsdp.chunk_cat_mixed_dtype")
+moves(_unpacked, "fsdp.split_with_sizes_copy")
 
 each("copy", first_output, "derived here, nothing is computed", {
     "": "cat stack constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d "
@@ -78,7 +90,8 @@ each("copy", first_output, "derived here, nothing is computed", {
     "permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy unbind_copy narrow_copy "
     "diagonal_copy alias_copy as_strided_copy _reshape_copy "
     "as_strided_scatter block_diag cartesian_prod meshgrid diag_embed diag to_mkldnn to_dense _to_dense "
-    "_nested_tensor_from_mask _nested_tensor_from_tensor_list _pin_memory",
+    "_nested_tensor_from_mask _nested_tensor_from_tensor_list _pin_memory fsdp.copy_ "
+    "fsdp.all_gather_copy_in fsdp.split_with_sizes_copy fsdp.chunk_cat fsdp.chunk_cat_mixed_dtype",
 })  # fmt: skip
 each("copy", first_input, "derived here: each element is added at one place", {
     "sum": "col2im reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward "
