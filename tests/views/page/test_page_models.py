@@ -132,7 +132,7 @@ def switches_the_device(page: Any, profile: Profile) -> None:
     """The page predicts what the library does."""
     for name in ("h100-sxm", "a10"):
         page.page.get_by_label("Device").select_option(name)
-        expected = profile.on(name).seconds
+        expected = profile.on(name).prediction.device_seconds
         assert page.run("return app.costs.total('time')") == pytest.approx(expected, rel=1e-8)
 
 
