@@ -510,7 +510,13 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
 
             lower = options.inductor_autocast
             return trace_compiled(model, example, how, lower, step.prepare, around)
-        run = eager.trace_either(model, example, prepare=step.prepare, capture=step, **how.run)
+
+        def made_up() -> bool:
+            return step.found is not None and step.found.guessed
+
+        run = eager.trace_either(
+            model, example, made_up, prepare=step.prepare, capture=step, **how.run
+        )
         return run, None
 
     step = make(options.loss, options.accumulation)
@@ -521,8 +527,10 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         summed = make("sum", options.accumulation)
         again, others = traced(summed)
         if again[-1].error is None and summed.found is not None:
+            real = next((o.error for o in outcomes if o.tensors == "real" and o.error), None)
+            why = first_line(error) + (f"; on real tensors: {first_line(real)}" if real else "")
             outcomes, kernels = outcomes + again, others
-            says = f"{summed.found.says}, since {says} failed ({first_line(error)})"
+            says = f"{summed.found.says}, since {says} failed ({why})"
     profile = replace(_profile_of(model, example, outcomes, "all"), compiled=kernels)
     convention = {**profile.convention, "optimizer": options.optimizer, "loss": says}
     if options.train != "full":

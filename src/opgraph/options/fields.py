@@ -224,7 +224,8 @@ class Options:
     warm_up: bool = option(Flag(), Stage.TRACING, "run the model once before tracing it",
         default=False, needs={"mode": ("infer",)})
     memory_limit: float | None = option(Amount(_MOST), Stage.TRACING,
-        "memory that a run on real tensors may take; half of what is free if it is not given",
+        "memory that a run on real tensors may take, and from 1 GiB on the process with it; half of what "
+        "is free if it is not given",
         unit="GiB")
     inductor: bool = option(Flag(), Stage.TRACING,
         "keep the kernels that TorchInductor would run", default=False, hidden=True)

@@ -95,9 +95,18 @@ _give_back = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == 
 are aligned, and has no use for it: `posix_memalign` asks for a little more than it leaves behind."""
 
 
-def _resident() -> int:
-    """Bytes of this process that are in memory."""
-    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGESIZE
+def resident() -> int | None:
+    """Bytes of this process that are in memory; None where the system does not say so."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGESIZE
+    except OSError:
+        return None
+
+
+def give_back() -> None:
+    """Let the system have what is free."""
+    if _give_back is not None:
+        _give_back(0)
 
 
 class Moved:
@@ -108,7 +117,7 @@ class Moved:
         self.twins = WeakIdKeyDictionary()
         self.bytes = 0
         self._looked = 0
-        self._began = 0 if _give_back is None else _resident()
+        self._began = resident()
 
     def twin(self, param: nn.Parameter) -> nn.Parameter:
         if param not in self.twins:
@@ -125,11 +134,11 @@ class Moved:
 
     def _lighten(self) -> None:
         """Give back what parameters that were computed had for a moment."""
-        if _give_back is None or self.bytes - self._looked < _LOOK:
+        if self._began is None or self.bytes - self._looked < _LOOK:
             return
         self._looked = self.bytes
-        if _resident() - self._began > _MOST:
-            _give_back(0)
+        if (resident() or 0) - self._began > _MOST:
+            give_back()
 
 
 _moved: ContextVar[Moved | None] = ContextVar("moved", default=None)

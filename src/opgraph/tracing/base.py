@@ -135,6 +135,7 @@ def record(
     warm_up: bool = False,
     compile_flags: CompileFlags = "none",
     memory_limit: float | None = None,
+    ceiling: int | None = None,
     target: str = "cpu",
     spread: bool = False,
 ) -> Outcome:
@@ -142,7 +143,8 @@ def record(
     `real_inputs` the weights are fake and the inputs are not.
 
     `prepare` and `capture` come first, and may fail: then there is no graph. Nor is there one where more
-    than the `memory_limit` (in GiB) would be needed. The run may raise: then the graph is what there was so
+    than the `memory_limit` (in GiB) would be needed, or the whole process would go beyond the `ceiling` (in
+    bytes). The run may raise: then the graph is what there was so
     far, with the failing node marked. `stance` is what `torch.compile` means
     within. What runs are the kernels of the `target` (see `opgraph.record.targets`). With `spread`, the
     best of some scores are taken to be each of them equally often, which is remarked.
@@ -160,6 +162,7 @@ def record(
             warm_up=warm_up,
             compile_flags=compile_flags,
             memory_limit=memory_limit,
+            ceiling=ceiling,
             plain=capture is forward,
         ) as stage:
             substitutes = Substitutes(target, real=real, spread=spread)
@@ -274,6 +277,7 @@ def staged(
     warm_up: bool = False,
     compile_flags: CompileFlags = "none",
     memory_limit: float | None = None,
+    ceiling: int | None = None,
     plain: bool = False,
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
@@ -286,7 +290,7 @@ def staged(
         stack.enter_context(_TURNS)
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.args, *example.kwargs.values()]
-        guard = Guard(guarded, () if real else modules, limit)
+        guard = Guard(guarded, () if real else modules, limit, ceiling)
         guard.begin()
         stack.callback(guard.restore)
         stack.enter_context(torch.no_grad())

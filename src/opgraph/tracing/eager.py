@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import current
+from opgraph.sources.weightless import resident
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
@@ -31,16 +33,26 @@ def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
     return record(_ready(model.module, example), example, **how)
 
 
-def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
-    """One run on real tensors: for models whose path depends on values. `how` goes to `record`.
+def trace_real(model: Model, example: Example, began: int | None = None, **how: Any) -> Outcome:
+    """One run on real tensors: for models whose path depends on values. `how` goes to `record`; `began` is
+    what the process had resident before anything was traced.
 
     Raises `TraceError` when the model has no weights and cannot be built with them in the memory that they
     may take.
     """
-    limit = _limit(how.pop("memory_limit", None))
+    limit, began = _limit(how.pop("memory_limit", None)), began or resident()
     module = _ready(materialized(model, limit), example)
     left = limit - (0 if module is model.module else _bytes(module) / 2**30)
-    return record(module, example, real=True, memory_limit=left, **how)
+    ceiling = None
+    if began is not None and limit >= _MEASURED:
+        ceiling = began + int(limit * (1 - _BESIDE) * 2**30)
+    return record(module, example, real=True, memory_limit=left, ceiling=ceiling, **how)
+
+
+_MEASURED, _BESIDE = 1.0, 1 / 16
+"""A limit of so many GiB is one of what the process grows by, the graph and copies within operators with
+it, and a part of it is for what is there before and after the run. Of a smaller one tensors alone are
+counted: what Python takes by the way is not small beside it."""
 
 
 def _limit(memory_limit: float | None) -> float:
@@ -54,15 +66,19 @@ def _bytes(module: torch.nn.Module) -> int:
     return sum(stored_bytes(t) for t in tensors if not torch.nn.parameter.is_lazy(t))
 
 
-def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
+def trace_either(
+    model: Model, example: Example, made_up: Callable[[], bool] = lambda: False, **how: Any
+) -> list[Outcome]:
     """One run on fake tensors and, where the values of the data decide the path (or a plain run fails for
     whatever reason), one in which experts are chosen evenly, if there are any, one in which the inputs have
-    values, and at last one on real tensors altogether. The outcome that counts is the last."""
-    plain = "tracer" not in how
+    values, and at last one on real tensors altogether. The outcome that counts is the last. Where what a
+    run chooses from is `made_up`, as labels are, it is chosen evenly, too."""
+    plain, began = "tracer" not in how, resident()
     attempts = [trace_fake(model, example, **how)]
     # Among ranks, what each is sent hangs on values that a run may take from memory nothing was written to.
     apart = current() is not None and attempts[-1].error is not None
-    if (apart or _lacks_values(attempts[-1])) and _chooses(attempts[-1]):
+    lacks = apart or _lacks_values(attempts[-1])
+    if lacks and (made_up() or _chooses(attempts[-1])):
         attempts.append(trace_fake(model, example, spread=True, **how))
     if _lacks_values(attempts[-1]) and _has_numbers(example):
         attempts.append(trace_fake(model, example, real_inputs=True, **how))
@@ -70,7 +86,7 @@ def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
     real = None
     if not sent and (_lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1]))):
         lacking = attempts[-1]
-        attempts.append(real := _tried_on_real(model, example, how))
+        attempts.append(real := _tried_on_real(model, example, began, how))
         # The best one of a few is a label as often as an expert: it is made up where nothing else is left.
         if real.graph is None and _chooses(lacking, "aten.argmax"):
             attempts.append(trace_fake(model, example, spread=True, **how))
@@ -108,11 +124,13 @@ def _failed_for_no_size(outcome: Outcome) -> bool:
     return outcome.error is not None and not outcome.misfit
 
 
-def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outcome:
+def _tried_on_real(
+    model: Model, example: Example, began: int | None, how: dict[str, Any]
+) -> Outcome:
     """The attempt on real tensors, or the reason why there is none."""
     start = time.perf_counter()
     try:
-        return trace_real(model, example, **how)
+        return trace_real(model, example, began, **how)
     except TraceError as error:
         tracer = how.get("tracer", "eager")
         return Outcome(tracer, "real", None, error, time.perf_counter() - start)

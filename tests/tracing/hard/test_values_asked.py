@@ -85,6 +85,15 @@ def reads_a_scripted_value(m: Layers, x: Tensor) -> Tensor:
     return x
 
 
+def reads_what_it_wrote(m: Layers, x: Tensor) -> Tensor:
+    x, table = m.first(x), torch.zeros(3)
+    table[1] = x.abs().sum() + 1
+    table += 0
+    for _ in table.nonzero():
+        x = m.second(x)
+    return x
+
+
 @torch.jit.script
 def scripted(x: Tensor) -> bool:
     return bool((x.abs() < 1e9).all().item())
@@ -336,3 +345,10 @@ def test_an_error_that_is_caught_before_what_is_recorded_counts() -> None:
     assert profile.totals.flops == 2 * (2 * 3 * 4 * 4)
     asked = opgraph.profile(Layers(keeps), x, warm_up=True, tracer="eager").model.notes
     assert any(note.startswith("went on without a value") for note in asked)
+
+
+def test_a_real_table_that_fakes_were_written_to_has_no_values() -> None:
+    model, x = Layers(reads_what_it_wrote), torch.randn(2, 4)
+    profile = opgraph.profile(model, x)
+    assert profile.tracing.tensors == "real"
+    assert profile.totals.flops == flops_for_real(model, x) == 2 * (2 * 2 * 4 * 4)

@@ -498,6 +498,18 @@ def test_training_by_name_finds_the_loss_and_says_which(name, options, says):
     assert any(n.phase == "optimizer" for n in profile.graph.nodes)
 
 
+@pytest.mark.slow
+def test_boxes_are_chosen_without_values_where_the_truth_about_them_is_made_here():
+    """The ten best anchors of each image, wherever they are."""
+    given = {"mode": "train", "image_size": 64, "batch_size": 4}
+    fake = opgraph.profile("yolov8n", **given)
+    assert fake.tracing.tensors == "fake"
+    assert "own criterion" in fake.convention["loss"]
+    assert any("of what else it scores" in note for note in fake.model.notes)
+    many = opgraph.profile("yolov8n", **{**given, "batch_size": 256})
+    assert many.totals.flops == 64 * fake.totals.flops
+
+
 @pytest.mark.parametrize(
     ("result", "name", "by_hand"),
     [

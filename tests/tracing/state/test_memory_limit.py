@@ -11,6 +11,8 @@ from torch import Tensor, nn
 import opgraph
 from opgraph.cli import main
 from opgraph.record.errors import InputError, TraceError
+from opgraph.sources.weightless import resident
+from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.process import free_bytes
 
 pytestmark = pytest.mark.live
@@ -106,6 +108,31 @@ def test_what_one_operator_is_about_to_make_is_not_made() -> None:
         "a run on real tensors needs more than the 2.05 MiB that it may take (--memory-limit)"
     )
     assert not made
+
+
+def test_a_convolution_copies_what_it_reads_and_returns() -> None:
+    """An image of 1 MiB, a map of 1 MiB, and both once more in the layout that oneDNN computes in."""
+
+    def change(self: Any, y: Tensor) -> Tensor:
+        return torch.conv2d(torch.ones(1, 1, 512, 512), torch.ones(1, 1, 1, 1))
+
+    model = Looking(8, change)
+    reason = refused(model, 3 / 2**10)
+    assert reason == (
+        "a run on real tensors needs more than the 3 MiB that it may take (--memory-limit)"
+    )
+    profile = opgraph.profile(model, torch.randn(1, 8), memory_limit=5 / 2**10)
+    assert profile.tracing.tensors == "real"
+
+
+def test_the_process_itself_stays_below_a_ceiling() -> None:
+    guard = Guard([], limit=2**40, ceiling=(resident() or 0) + 2**28)
+    try:
+        guard.needs(0, coming=2**20)
+        with pytest.raises(OutOfMemory):
+            guard.needs(0, coming=2**29)
+    finally:
+        guard.restore()
 
 
 def test_half_of_what_is_free_is_usual() -> None:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
@@ -340,6 +340,7 @@ class KernelCapture(TorchDispatchMode):
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
         self._sizes: dict[Any, int] = {}  # bytes of what calls on real tensors return
         self._repeated = 0  # kernels that are known, and so can be made again
+        self._unknown: dict[int, Any] = {}  # memory of real tensors that a fake one was written to
         self._depth = torch._C._len_torch_dispatch_stack() + 1
 
     @contextmanager
@@ -516,7 +517,7 @@ class KernelCapture(TorchDispatchMode):
             self._repeated -= 1  # has to be seen each time
         if self.fake_mode is None:
             if self.guard is not None and predictable and not (writes or operator.zero):
-                self.guard.needs(self.memory.live + self._to_come(func, args, kwargs))
+                self.guard.needs(self.memory.live, self._to_come(operator, args, kwargs))
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
             if self.guard is not None:
@@ -529,14 +530,18 @@ class KernelCapture(TorchDispatchMode):
                 raise
         return self._reduced(args, out) if func is _REDUCED else out
 
-    def _to_come(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Bytes of what a call on real tensors is about to return, found out on tensors without data; 0
-        where these do not say."""
+    def _to_come(self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """Bytes that a call on real tensors is about to take: of what it returns, found out on tensors
+        without data (0 where these do not say), and of the copies of all that it reads and returns that a
+        convolution makes, whose layout on a CPU (oneDNN's) is another one."""
+        func = operator.func
         try:
             key = func, looks(args, []), looks(kwargs.items(), [])
             if key not in self._sizes:
                 given, named = tree_map_only((Tensor, torch.device), _without_data, (args, kwargs))
                 made = tensors_of((func(*given, **named),))
+                if operator.category == "convolution":
+                    made += (*tensors_of(given), *made)
                 self._sizes[key] = sum(t.numel() * t.element_size() for t in made)
             return self._sizes[key]
         except Exception:  # noqa: BLE001  (a layout, a dtype or values that are not known so)
@@ -564,6 +569,8 @@ class KernelCapture(TorchDispatchMode):
     ) -> Any:
         """Run where tensors may be fake, or make again what such a call gave before."""
         func = operator.func
+        if self._unknown and not operator.zero:
+            args = self._without_old_values(args, keep=bool(operator.mutated))
         tensors: list[Tensor] = []
         key = None
         if predictable and torch.get_default_dtype() is self._dtype:
@@ -614,6 +621,30 @@ class KernelCapture(TorchDispatchMode):
                 self._repeated += 1
         self._note(operator, args, kwargs, out, kernel)
         return out
+
+    def _without_old_values(self, args: tuple[Any, ...], keep: bool) -> tuple[Any, ...]:
+        """Arguments in which fake tensors stand for real ones whose values are no longer known, but for the
+        first where it is to be kept: it is written to."""
+
+        def stand(item: Tensor) -> Tensor:
+            unknown = self._is_unknown(item) and self.fake_mode is not None
+            return fake(item, self.fake_mode) if unknown else item
+
+        first = int(keep)
+        return (*args[:first], *tree_map_only(Tensor, stand, args[first:]))
+
+    def _is_unknown(self, tensor: Tensor) -> bool:
+        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._unknown
+
+    def _forget(self, written: Iterable[Tensor], given: Iterable[Tensor]) -> None:
+        """What a fake tensor is written to has values that nobody knows, and is real all the same."""
+        real = [t for t in written if type(t) is Tensor and t.layout is torch.strided]
+        if not real or not any(isinstance(t, FakeTensor) or self._is_unknown(t) for t in given):
+            return
+        unknown = self._unknown
+        for storage in (t.untyped_storage() for t in real):
+            key = storage._cdata
+            unknown[key] = weakref.ref(storage, partial(unknown.pop, key))
 
     def _run_bodies(self, func: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
         """Operators that run functions: these run as often as without a compiler, and are counted."""
@@ -717,8 +748,11 @@ class KernelCapture(TorchDispatchMode):
                     self.memory.see(tensor, born, made=True)
             if operator.mutated:
                 named = zip(operator.func._schema.arguments, args, strict=False)
-                self.writes += tensors_of([a for s, a in named if s.name in operator.mutated])
-                self.writes += tensors_of([kwargs.get(n) for n in operator.mutated])
+                written = tensors_of([a for s, a in named if s.name in operator.mutated])
+                written += tensors_of([kwargs.get(n) for n in operator.mutated])
+                self.writes += written
+                if self.fake_mode is not None:
+                    self._forget(written, tensors_of((*args, *kwargs.values())))
         if operator.category == "collective":
             self.writes += tensors_of((written_by(operator.name, by_name(operator, args, kwargs)),))
             if self.in_node:

@@ -436,7 +436,7 @@ class Recorder:
         watched += [r for r in self._given if type(r()) is FakeTensor]
         memory = self.capture.memory
         self.weights.forget()
-        self.modules.raised = None
+        self.modules.forget()
         self.held.clear()
         self.capture.writes.clear()
         self.capture.works.clear()

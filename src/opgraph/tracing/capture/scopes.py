@@ -210,6 +210,11 @@ class ModuleCalls:
             level = above
         return None
 
+    def forget(self) -> None:
+        """Let go of the modules that were made during the run, and of what one that raised was given."""
+        self.raised = None
+        self._fresh.clear()
+
     def _adopt(self, module: torch.nn.Module) -> str:
         """A module that is not in the tree: made during the run, or kept outside of it."""
         parent = self.current.path

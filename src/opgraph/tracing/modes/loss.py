@@ -213,7 +213,7 @@ def _batched(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     truth = {
         "img": image, "batch_idx": torch.arange(batch),
         "cls": torch.zeros(batch, dtype=torch.int64),
-        "bboxes": torch.tensor([[0.5, 0.5, 0.5, 0.5, *turned]] * batch),
+        "bboxes": torch.tensor([[0.5, 0.5, 1.0, 1.0, *turned]] * batch),
     }  # fmt: skip
     if hasattr(head, "proto"):
         truth |= {"masks": small + 1, "sem_masks": small}

@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.record.remarks import Remark
+from opgraph.sources.weightless import give_back, resident
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.iterators import Copies
@@ -74,17 +75,19 @@ _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
 class Guard:
     """What is known of the time before a run. It changes nothing until it `begin`s, but signals wait from
     its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
-    take; `modules` are those of a model in whose tables of parameters there are others during the run."""
+    take, and `ceiling` how many the whole process; `modules` are those of a model in whose tables of
+    parameters there are others during the run."""
 
     def __init__(
         self,
         roots: Iterable[Any],
         modules: Collection[torch.nn.Module] = (),
         limit: int | None = None,
+        ceiling: int | None = None,
     ) -> None:
         self.remarks: list[Remark] = []
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
-        self._limit = limit
+        self._limit, self._ceiling = limit, ceiling
         self.taken = 0
         self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
         self._values: list[tuple[Tensor, Tensor]] = []
@@ -222,13 +225,20 @@ class Guard:
         """A tensor was made for the run, and ends with it: there is nothing to bring back."""
         self._own.add(tensor.untyped_storage()._cdata)
 
-    def needs(self, live: int) -> None:
-        """The run has made tensors of so many bytes."""
-        if self.taken + live > self.limit:
+    def needs(self, live: int, coming: int = 0) -> None:
+        """The run has made tensors of so many bytes, and is about to make more."""
+        if self.taken + live + coming > self.limit or self._is_full(coming):
             raise OutOfMemory(
                 f"a run on real tensors needs more than the {units.size(self.limit)} that it may take "
                 "(--memory-limit)"
             )
+
+    def _is_full(self, coming: int) -> bool:
+        """Whether the process itself would go beyond what it may, were so many bytes more made."""
+        if self._ceiling is None or (resident() or 0) + coming <= self._ceiling:
+            return False
+        give_back()
+        return (resident() or 0) + coming > self._ceiling
 
     # Afterwards.
 

@@ -40,7 +40,9 @@ _STAND_INS = (FakeTensor, FunctionalTensor)
 
 
 SPREAD = Remark(
-    "routing", "taken to choose each of its experts equally often: which it does is in the data"
+    "routing",
+    "taken to choose each of its experts equally often (or of what else it scores): which it does is in "
+    "the data",
 )
 """The remark on a run in which the best of some scores were taken to be each equally often."""
 
@@ -123,10 +125,11 @@ class Substitutes:
         if flex is not None:
             self.table = {**self.table, flex.flex_attention_hop: self._flexible}
         if spread:
-            topk, argmax = self._topk, self._argmax
+            topk, argmax, most = self._topk, self._argmax, self._max
             self.table = {
                 **self.table, torch.topk: topk, Tensor.topk: topk, torch.zeros_like: _counted,
-                torch.argmax: argmax, Tensor.argmax: argmax,
+                torch.argmax: argmax, Tensor.argmax: argmax, torch.max: most, Tensor.max: most,
+                Tensor.new_full: _filled,
             }  # fmt: skip
             self._best = 0
 
@@ -298,24 +301,40 @@ class Substitutes:
         """The best of some scores: each of them equally often, in turn. Which they are is in the values,
         and how much is done with all of them together is not."""
         best = torch.topk(scores, k, dim, *rest, **more)
-        if type(scores) is not FakeTensor or dim not in (-1, scores.dim() - 1):
+        count, size = best.indices.numel(), scores.shape[-1]
+        if type(best.indices) is not FakeTensor or dim not in (-1, scores.dim() - 1):
             return best
         self._remark(SPREAD)
         with torch._C._DisableTorchDispatch():
-            turns = torch.arange(best.indices.numel()).view(best.indices.shape)
-            indices = turns % scores.shape[-1]
+            turns = torch.arange(count)
+            if count < size:  # from all over, with the end of all
+                turns = (turns % k + 1) * (size // k) - 1 - turns // k
+            indices = turns.view(best.indices.shape) % size
         return torch.return_types.topk((best.values, indices))
 
     def _argmax(self, scores: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """The same for the best one; the next call begins with the next, as for a second choice it must."""
+        """The same for the best one."""
         best = torch.argmax(scores, dim, keepdim)
-        if type(scores) is not FakeTensor or dim not in (-1, scores.dim() - 1):
+        last = dim in (-1, scores.dim() - 1)
+        return self._in_turn(best, scores.shape[-1]) if last else best
+
+    def _max(self, scores: Tensor, *args: Any, **named: Any) -> Any:
+        """And for the greatest along a dimension, of which there is the place, too."""
+        most = torch.max(scores, *args, **named)
+        if isinstance(most, Tensor):
+            return most
+        dim = named.get("dim", args[0] if args else None)
+        return torch.return_types.max((most.values, self._in_turn(most.indices, scores.shape[dim])))
+
+    def _in_turn(self, best: Tensor, size: int) -> Tensor:
+        """Places of the best: the next call begins with the next, as for a second choice it must."""
+        if type(best) is not FakeTensor:
             return best
         self._remark(SPREAD)
         with torch._C._DisableTorchDispatch():
             turns = torch.arange(self._best, self._best + best.numel()).view(best.shape)
             self._best += 1
-            return turns % scores.shape[-1]
+            return turns % size
 
     def _lstm_of_metal(self, *args: Any) -> Any:
         self._remark(METAL_LSTM)
@@ -384,6 +403,11 @@ def _counted(like: Tensor, **named: Any) -> Tensor:
     if type(like) is FakeTensor and wanted is not None and not wanted.is_floating_point:
         return torch.zeros(like.shape, dtype=wanted)
     return torch.zeros_like(like, **named)
+
+
+def _filled(like: Tensor, size: Any, value: Any, **named: Any) -> Tensor:
+    """A new tensor of one number has that number, whatever it was made like."""
+    return torch.full(size, value, **{"dtype": like.dtype, "device": like.device, **named})
 
 
 def _keep(tensor: Tensor, result: Tensor) -> None:
