@@ -29,13 +29,15 @@ _MOST = 1 << 24
 @dataclass(frozen=True, slots=True)
 class Largest:
     """The largest size that fits, in bytes `needed`; 0 where none does. The next one needs `next_needed`,
-    or cannot be run or was not tried, for the `reason` given."""
+    or cannot be run or was not tried, for the `reason` given. `positions` are those of the model's
+    configuration, where the size has more tokens."""
 
     size: str
     value: int
     needed: int
     next_needed: int | None = None
     reason: str | None = None
+    positions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def fitting(
 
     Raises what `profile` raises where what was asked cannot be profiled at all.
     """
+    from opgraph.inputs.context import stated_positions
+
     on = device(hardware) if isinstance(hardware, str) else hardware
     kept = {name: options.pop(name) for name in QUANTIZED if name in options}
     asked = Options(**targeted(options, on.target))
@@ -111,7 +115,9 @@ def fitting(
         progress(f"looking for the largest {size.replace('_', ' ')} …")
         largest = _largest(size, asked, needed, on.capacity)
         if largest is not None:
-            found.append(largest)
+            positions = None if size == "batch_size" else stated_positions(built)
+            beyond = positions is not None and positions < largest.value
+            found.append(replace(largest, positions=positions) if beyond else largest)
     own = (
         options.get("target") is None
     )  # each device is traced for its own target, unless one is asked

@@ -56,7 +56,8 @@ def _text(found: Fitting, kept: Mapping[str, Any]) -> str:
             else f"{each.value + 1:,}: {each.reason}"
         )
         name = each.size.replace("_", " ")
-        rows.append(f"{name:<12}  {each.value:,} ({units.size(each.needed)}); {what}")
+        beyond = f"; the model has positions for {each.positions:,}" if each.positions else ""
+        rows.append(f"{name:<12}  {each.value:,} ({units.size(each.needed)}); {what}{beyond}")
     least = found.smallest
     if least is None:
         rows.append("smallest      no device of this kind holds what was asked")

@@ -365,9 +365,19 @@ def named_dtype(name: str) -> torch.dtype:
 
 def learned_positions(model: Model) -> int | None:
     """The most text tokens that a model reads where positions are looked up in a table; None elsewhere."""
-    context = Context(model, InputRequest(), inspect.signature(model.module.forward))
+    context = _of(model)
     most = context.positions or context.written
     return most if most and context.learned(most) else None
+
+
+def stated_positions(model: Model) -> int | None:
+    """The most text tokens that a model's configuration has positions for; None where it does not say."""
+    context = _of(model)
+    return context.positions or context.written or None
+
+
+def _of(model: Model) -> Context:
+    return Context(model, InputRequest(), inspect.signature(model.module.forward))
 
 
 def pair(size: Any) -> tuple[int, int]:

@@ -70,6 +70,15 @@ def test_gpt2_keeps_what_a_gpu_keeps():
     kept = training(base.graph).saved_activations
     assert kept == 12 * layer + rest
     assert kept / 2**30 == pytest.approx(8.07, abs=0.01)
+    # The peak, in the backward of the last activation. Gone by then: what the last product read (4), its
+    # mask (1/4), what the last normalization read (1), with its means and deviations, and what it gave (1).
+    gone = (4 + 0.25 + 1 + 1) * unit + 2 * tokens * 4
+    # There instead: 1 for the loss; gradients of the last normalization's input (1), weight and bias; of
+    # the last product's input (4), weight and bias; and of x / 2 and 1 + tanh (4 each).
+    made = 4 + (1 + 4 + 4 + 4) * unit + 3 * 768 * 4 + 4 * 768 * 768 * 4
+    peak = base.on().memory.peak - training(base.graph).optimizer_state
+    assert peak == kept - gone + made
+    assert peak / 2**30 == pytest.approx(8.24, abs=0.01)
     # The 8.51 GiB of a CPU whose attention keeps no scores: its other 25 masks are numbers of 4 bytes, not
     # of one, and attention without dropout has neither seed nor offset.
     plain = resolve("gpt2", BuildOptions(arguments={"attn_pdrop": 0.0}))
