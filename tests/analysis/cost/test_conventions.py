@@ -32,6 +32,24 @@ def test_attention_that_is_not_causal_stays(bert):
     assert "in 0 of 12 attentions" in str(found)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "count",
+    [
+        {"attention": "causal"},
+        {"embedding": "matmul"},
+        {"attention": "causal", "embedding": "matmul"},
+    ],
+)
+def test_time_does_not_hang_on_how_flops_are_counted(gpt2, count):
+    other = counted(gpt2, count)
+    assert other.totals.flops != gpt2.totals.flops
+    for name in ("h100-sxm", "rtx-4090"):
+        own, found = gpt2.on(name).prediction, other.on(name).prediction
+        assert found.device_seconds == pytest.approx(own.device_seconds, rel=1e-9)
+        assert found.interval == pytest.approx(own.interval, rel=1e-9)
+
+
 class ByPosition(nn.Module):
     """Attention that is told by position, or by name, that it is causal."""
 

@@ -23,6 +23,7 @@ from opgraph.record.graph import Kernel, Node, elements
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import no_effect
 
+LOOK_UP = "aten.embedding"
 _ATTENTION, _CAUSAL = "scaled_dot_product_attention", "is_causal=True"
 
 
@@ -115,7 +116,7 @@ def _causal(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 
 def _as_product(kernel: Kernel) -> Kernel:
     """A look-up as the product of one-hot rows with the table."""
-    if kernel.op != "aten.embedding" or len(kernel.shapes) != 2:
+    if kernel.op != LOOK_UP or len(kernel.shapes) != 2:
         return kernel
     table, ids = kernel.shapes
     return replace(kernel, flops=2 * elements(table) * elements(ids))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, NamedTuple
 
-from opgraph.analysis.cost.conventions import is_causal, pairs_left
+from opgraph.analysis.cost.conventions import LOOK_UP, is_causal, pairs_left
 from opgraph.record.graph import Collective, Graph, Kernel, Node, Value, elements
 from opgraph.record.units import element_size
 
@@ -253,7 +253,7 @@ def _entered(before: str, now: str) -> int:
 
 def _steps(node: Node, inputs: list[Value], *, causal: bool) -> Iterator[_Step]:
     for kernel in _kernels(node, inputs):
-        left = left_by_mask(kernel) if causal else 1.0
+        left = left_by_mask(kernel) if causal else float(kernel.op != LOOK_UP)  # however counted
         operands = list(_operands(kernel, inputs))
         values = [None if place is None else inputs[place] for _, place in operands]
         passes = _passes(kernel)
