@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from opgraph.record import units
@@ -256,6 +257,15 @@ def _ray() -> Any:
     return ray
 
 
+def _end_half_started(error: Exception) -> None:
+    """End the processes of a node that did not come up: Ray leaves them until this process ends, and they
+    take from the next start what it lacked. The node is among the names where it was raised."""
+    for frame, _ in walk_tb(error.__traceback__):
+        end = getattr(frame.f_locals.get("self"), "kill_all_processes", None)
+        if end is not None:
+            end(check_alive=False)
+
+
 @contextmanager
 def _cluster(ray: Any, limits: Limits) -> Iterator[int]:
     """How many cases can be worked on at a time, by the cluster at an address or by one that is started
@@ -278,6 +288,7 @@ def _cluster(ray: Any, limits: Limits) -> Iterator[int]:
                 ray.init(address="local", **own, **quiet)
                 break
             except Exception as error:
+                _end_half_started(error)
                 ray.shutdown()
                 if not left:
                     shutil.rmtree(logs, ignore_errors=True)
