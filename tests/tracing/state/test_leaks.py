@@ -3,6 +3,7 @@ of what is there to be filled, and reported by the name of their holder."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import weakref
@@ -180,3 +181,17 @@ def test_an_error_that_leads_to_itself_is_settled() -> None:
     first.__context__, second.__cause__ = second, first
     settle(first)
     assert first.__traceback__ is None
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "train"}])
+def test_what_a_model_was_given_goes_with_its_last_name(options: dict[str, str]) -> None:
+    """Not only when Python looks for rubbish, which it seldom does: inputs are large."""
+    given = torch.ones(2, 4)
+    there = weakref.ref(given)
+    gc.disable()
+    try:
+        assert opgraph.profile(nn.Linear(4, 4), given, **options).totals.macs
+        del given
+        assert there() is None
+    finally:
+        gc.enable()

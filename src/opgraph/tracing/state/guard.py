@@ -259,6 +259,8 @@ class Guard:
         self._each(self._settings, set_back)
         self._each([self._reach], Reach.restore_last)
         self._signals.end()
+        # Cycles lead through these: inputs would stay until the next search for rubbish.
+        del self._reach, self._tensors, self._states, self._arrays, self._iterators, self._values
 
     def _remark(self, text: str) -> None:
         self.remarks.append(Remark("state", text))
