@@ -39,9 +39,15 @@ QUESTIONS = {
     "Which detectors are quickest on an H100?": """
 select name, parameters, flops, latency_h100_sxm from models
 where task = 'object-detection' order by latency_h100_sxm, name limit 5""",
-    "Which classifiers with at most 30 M parameters take the most FLOPs?": """
-select name, family, parameters, flops, intensity from models
-where task = 'image-classification' and parameters <= 30e6 order by flops desc, name limit 5""",
+    "What does a batch gain over one item, in items a second, on which device?": """
+with runs as (select device, spec, coalesce(batch_size, 1) as batch, throughput
+  from times join cases using (id) where mode = 'infer' and fits)
+select device, round(median(more.throughput / one.throughput) filter (where more.batch = 8), 1) as of_8,
+  round(median(more.throughput / one.throughput) filter (where more.batch = 32), 1) as of_32,
+  round(median(more.throughput / one.throughput) filter (where more.batch = 128), 1) as of_128,
+  count(distinct spec) as models
+from runs as more join runs as one using (device, spec) where one.batch = 1 and more.batch > 1
+group by device order by of_128, device""",
     "Which model of each task is the largest?": """
 select task, arg_max(name, (parameters, name)) as name, max(parameters) as parameters from models
 where task <> '' group by task order by parameters desc, task limit 8""",
@@ -79,8 +85,9 @@ select name, parameters, peak_memory, memory_share from times join cases using (
 where device = 't4' and not fits and mode = 'infer' and batch_size is null
 order by memory_share, name limit 5""",
     "Which names have no result, and why?": """
-select source, stage, count(*) as cases, min(spec) as for_example from cases
-where not ok group by source, stage order by cases desc, source, stage limit 8""",
+select source, stage, count(*) as names, min(spec) as for_example from cases
+where not ok and mode = 'infer' and batch_size is null
+group by source, stage order by names desc, source, stage limit 8""",
 }
 
 
@@ -99,23 +106,29 @@ def page(found: Atlas) -> str:
     modes = found.sql(
         "select mode, batch_size, count(*) as n, count(*) filter (where not ok) as bad, "
         "count(distinct spec) as specs, sum(cpu) / 3600 as hours, avg(cpu) as each "
-        "from cases group by all order by all"
+        "from cases group by all order by mode, batch_size nulls first"
     ).records()
     named = len({f.spec for f in listed() if f.source in ORDER})
     size = sum(f.stat().st_size for f in BUILT_IN.glob("*.parquet"))
-    cases = "; ".join(
-        f"{'inference' if row['mode'] == 'infer' else 'training'}, "
-        + (f"a batch of {row['batch_size']}" if row["batch_size"] else "default sizes")
-        + f": {row['specs']:,} of the {named:,} names, of which {row['bad']:,} without a result "
-        f"({100 * float(row['bad'] or 0) / float(row['n'] or 1):.1f} %); traced in {row['hours']:.2f} "
-        f"hours of one core ({row['each']:.2f} s a case)"
-        for row in modes
-    )
+    cases = [
+        "| what runs | size | names | without a result | core-hours | seconds a case |",
+        "|---|---|---:|---:|---:|---:|",
+        *(
+            f"| {'inference' if row['mode'] == 'infer' else 'a step of training'} | "
+            + (f"a batch of {row['batch_size']}" if row["batch_size"] else "as usual")
+            + f" | {row['specs']:,} | {row['bad']:,} "
+            f"({100 * float(row['bad'] or 0) / float(row['n'] or 1):.1f} %) | {row['hours']:.2f} | "
+            f"{row['each']:.2f} |"
+            for row in modes
+        ),
+    ]
     parts = [
         "# The atlas\n",
-        f"What the atlas that comes with opgraph holds, in {size / 1e6:.1f} MB, each case on "
-        f"{len(found.devices)} devices: {cases}. Made by `python benchmarks/atlas.py` from datasets of "
-        "[`opgraph survey`](survey.md); the same commands go on with what is not there.\n",
+        f"The atlas that comes with opgraph takes {size / 1e6:.1f} MB. Of {named:,} names it holds, each "
+        f"on {len(found.devices)} devices:\n",
+        "\n".join(cases) + "\n",
+        "Made by `python benchmarks/atlas.py` from datasets of [`opgraph survey`](survey.md); the same "
+        "commands go on with what is not there.\n",
         "[The page](every_model.html) has every model to search and sort, a plot of any two figures with "
         "the Pareto front, and the command that makes a model's own page. It is one file and needs no "
         "network; `opgraph atlas -o atlas.html` writes it.\n",
