@@ -57,6 +57,17 @@ def test_where_the_host_is_the_limit_it_says_so_and_what_the_device_works_for(sa
     assert "h.[0-11].mlp.act: 26.8 % of the device's work." in facts
     by_host = table(costed, sort="host", top=3, width=100).splitlines()
     assert [line.split()[0] for line in by_host[3:6]] == ["GPT2Model", "h.[0-11]", "h.[0-11].attn"]
+    assert "more row" in by_host[6]
+    assert by_host[7].startswith("Left out: ")
+    assert any(line.endswith("% device") for line in by_host)
+
+
+def test_what_only_looks_at_data_has_no_costliest_operators() -> None:
+    """It waits for the host all the time, and the device does nothing."""
+    costed = opgraph.profile(nn.Flatten(), torch.randn(2, 4, 4)).on("h100-sxm")
+    assert costed.hosted
+    assert "operator  nodes" not in table(costed)
+    assert facts_of(costed, "x")[-1].text.endswith("no data is moved.")
 
 
 def test_without_a_device_it_says_what_is_known(saved: Saved) -> None:

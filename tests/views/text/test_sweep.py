@@ -39,6 +39,11 @@ def test_points_look_like_their_golden(lengths: Sweep, golden: Golden, width: in
     golden(sweep_text(cheap, width=width), f"sweep-points-{width}.txt")
 
 
+def test_where_launches_are_all_that_a_run_waits_for_none_of_it_is_arithmetic(saved: Saved) -> None:
+    point = point_of(saved("gpt2").on("h100-sxm"), {"seq_len": 128})
+    assert (point.compute_share, point.values["launch_bound"]) == (0.0, 1.0)
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_no_figure_of_a_point_is_cut(saved: Saved, width: int) -> None:
     """What has no room is left out whole."""

@@ -129,8 +129,9 @@ export interface AgainstJson {
   /** By node, its number in its own graph, and what became of it (a letter: see `CHANGES`). */
   ids: number[];
   changes: string;
-  /** Nodes that read something only before: position, and how many of their last inputs that are. */
+  /** Which distinct work of the other profile each node was, -1 for none. */
   work?: string | number[];
+  /** Nodes that read something only before: position, and how many of their last inputs that are. */
   former: [number, number][];
   /** Where it differs, what a node cost before: position, FLOPs, bytes. */
   before: [number, number, number][];

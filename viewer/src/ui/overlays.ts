@@ -119,14 +119,14 @@ function said(app: App, box: Box): string[] {
     [item.cls.split(".").pop(), node && node.op !== item.label ? node.op : "", graph.details[item.node]]
       .filter(Boolean).join(" · "),
     node ? [shapes(node.inputs), shapes(node.outputs)].filter(Boolean).join(" → ") : item.output && `→ ${item.output}`,
-    ...measures.filter((m) => costs.item(m, item)).map((m) => `${shareText(m, costs.share(m, item))} of ${OF[m]}`),
+    ...measures.filter((m) => costs.item(m, item)).map((m) => `${shareText(m, costs.share(m, item))} of ${m === "time" ? `the predicted ${costs.timeOf}` : OF[m]}`),
     box.residuals ? `${format.plural(box.residuals, "residual")} within` : "",
     bound ? `${colours.marks.bounds[bound].label}, ${format.intensity(costs.intensity(item))} FLOPs/byte` : "",
     node?.source ?? "",
   ].filter(Boolean);
 }
 
-const OF: Partial<Record<Measure, string>> = { measured: "the measured time", time: "the predicted time", flops: "the FLOPs", bytes: "the bytes moved" };
+const OF: Partial<Record<Measure, string>> = { measured: "the measured time", flops: "the FLOPs", bytes: "the bytes moved" };
 
 /** At most so many pixels. */
 const WIDTH = 168;

@@ -41,7 +41,7 @@ class SweepPoint:
     def compute_share(self) -> float | None:
         """The share that is bound by compute, of the time on a device, of the bytes without one; None where
         nothing runs."""
-        return self.bounds.get(Bound.COMPUTE)
+        return self.bounds.get(Bound.COMPUTE, 0.0) if self.bounds else None
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",
         *([] if need.fits else [f"Devices      {held_by(need, costed.profile.mode)}"]),
     ]
-    table: list[RenderableType] = ["", _costliest(costed, found, top)] if found.seconds else []
+    works = found.device_seconds
+    table: list[RenderableType] = ["", _costliest(costed, works, top)] if works else []
     return Group(_title(f"On {target.name}"), hanging(lines), *table)
 
 
@@ -94,11 +95,12 @@ def _price(found: Price) -> str:
     return f"Price        {found.written} a run at {found.per_hour:g} an hour{each}"
 
 
-def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
-    result = columns("operator", "nodes", "time", "% time", "")
+def _costliest(costed: CostedRecord, whole: float, top: int) -> Table:
+    time = "device" if costed.hosted else "time"
+    result = columns("operator", "nodes", time, f"% {time}", "")
     timed = [o for o in costed.operators if o.seconds]
     for o in timed[:top]:
-        share = (o.seconds or 0.0) / found.device_seconds
+        share = (o.seconds or 0.0) / whole
         result.add_row(safe(o.name), f"{o.count:,}", units.seconds(o.seconds or 0.0),
                        units.percent(share), bar(share))  # fmt: skip
     if len(timed) > top:

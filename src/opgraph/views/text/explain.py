@@ -88,7 +88,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          f"{units.plural(t.nodes, 'node')} have a known cost"
          + "".join(f"; {r} ({r.code})" for r in costed.remarks), " -v"),
         ("time", timed,
-         " ".join(headline(costed)) if on else
+         " ".join(filter(None, headline(costed))) if on else
          "how long that takes, and what it waits for, depends on the device",
          "" if on else f" --hardware {_ADVISED[profile.target.device]}"),
     ]  # fmt: skip

@@ -107,7 +107,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
         )
     yield from ("", "## Graph", "", "```mermaid", _diagram(costed).rstrip(), "```")
     yield from ("", "## Modules", "")
-    timed = ["Time"] if costed.device else []
+    timed = [c.title for c in columns_of(costed) if c.key == "seconds"]
     columns = [c for c in columns_of(costed) if c.key not in ("share_bar", "bytes_bar", "macs")]
     numbers = [i for i, c in enumerate(columns, start=1) if c.justify == "right"]
     body = [(_module(row), *(cells_of(row)[c.key] for c in columns)) for row in rows(costed)]

@@ -290,9 +290,13 @@ def table(
         hidden = max(0, len(listed) - top)
         listed = listed[:top]
     flat = sort is not None or by != "module"
+    hierarchy, *left_out = _hierarchy(
+        costed, listed, metric, show_shapes=show_shapes, flat=flat, width=width, by=by
+    )
     parts: list[RenderableType] = [
-        *_hierarchy(costed, listed, metric, show_shapes=show_shapes, flat=flat, width=width, by=by),
+        hierarchy,
         *([f"  … and {units.plural(hidden, 'more row')}"] if hidden else []),
+        *left_out,
         "",
         summary(costed, verbose=verbose),
         "",
