@@ -70,6 +70,7 @@ def test_what_is_handed_over_in_python(name: str, given: Any, value: object) -> 
         ("batch_size", 0, "batch_size: 0 is not a whole number of at least 1", ""),
         ("batch_size", True, "batch_size: True is not", ""),
         ("batch_size", 2.0, "batch_size: 2.0 is not", ""),
+        ("recorded", "512x", "recorded: '512x' is not a choice", "or a number of tokens"),
         ("dtype", "float33", "dtype: 'float33' is not a choice", "one of float32, "),
         ("mode", "trian", "mode: 'trian' is not a choice", "one of train, "),
         ("mode", None, "mode: None is not a choice", "one of "),

@@ -185,9 +185,11 @@ class Recorded(Kind):
 
     def check(self, value: Any) -> str:
         word = str(value)
-        return (
-            str(Whole().parse(word)) if word.isdigit() else Choice(("all", "decode")).check(value)
-        )
+        if word in ("all", "decode"):
+            return word
+        if word.isdigit():
+            return str(Whole().parse(word))
+        raise Unfit(f"{value!r:.40} is not a choice", "one of all, decode, or a number of tokens")
 
 
 class Dtype(Choice):

@@ -79,6 +79,8 @@ def test_a_model_on_two_devices_shows_where_the_time_went(saved: Saved) -> None:
         )
     text = comparison_text(comparison, width=80)
     assert f" {units.seconds(layers.seconds[0])} " in text
+    for said in (text, comparison_markdown(comparison)):
+        assert "by module; times are the device's" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

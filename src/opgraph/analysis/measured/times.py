@@ -79,9 +79,8 @@ class Measurement:
     @cached_property
     def predicted(self) -> Mapping[int, float]:
         """The seconds that the device itself was predicted to need for each node: what stands against those
-        of kernels, which wait for no launch. None without a device."""
-        found = self.costed.prediction
-        return {} if found is None else found.by_queue["device"]
+        of kernels, which wait for no launch. None are known without a device."""
+        return self.costed.seconds_by_node or {}
 
     @cached_property
     def allocated(self) -> Allocated | None:

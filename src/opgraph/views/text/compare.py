@@ -325,9 +325,7 @@ def comparison_text(
     width = min(width, WIDEST)
     parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison, width)]
     for other in range(1, len(comparison.models)):
-        hosted = any(comparison.models[i].hosted for i in (0, other))
-        times = "; times are the device's" if hosted else ""
-        title = Text(f"From A to {letter(other)}, by {by}{times}", style="bold")
+        title = Text(f"From A to {letter(other)}, by {by}{_whose(comparison, other)}", style="bold")
         parts += ["", title, *changes(comparison, other, by, depth, width)]
         if rows := comparison.measured(other):
             title = Text(f"Measured from A to {letter(other)}, by operator", style="bold")
@@ -335,6 +333,12 @@ def comparison_text(
     if comparison.verdicts:
         parts += ["", *_verdicts(comparison)]
     return draw(parts, width, color)
+
+
+def _whose(comparison: ComparisonRecord, other: int) -> str:
+    """Whose times are compared, where the host is the limit of a run."""
+    hosted = any(comparison.models[i].hosted for i in (0, other))
+    return "; times are the device's" if hosted else ""
 
 
 def _measured(rows: Sequence[tuple[str, float, float]], other: str) -> Table:
@@ -469,17 +473,18 @@ def comparison_markdown(comparison: ComparisonRecord, *, depth: int | None = Non
         lines.append("")
         lines += [f"- {'❌' if v.broken else '✅'} `{v.gate.text}`: {verdict(comparison, v)}"
                   for v in comparison.verdicts]  # fmt: skip
-    for x, change in zip(letters[1:], comparison.changes, strict=True):
-        lines += ["", *_markdown_changes(change, x, depth)]
+    for other, change in enumerate(comparison.changes, start=1):
+        by = f"by module{_whose(comparison, other)}"
+        lines += ["", *_markdown_changes(change, letter(other), by, depth)]
     return "\n".join(lines) + "\n"
 
 
-def _markdown_changes(change: Change, name: str, depth: int | None) -> Iterator[str]:
+def _markdown_changes(change: Change, name: str, by: str, depth: int | None) -> Iterator[str]:
     if not change.differs:
         yield f"From A to {name}, no module differs."
         return
     depth = fitting_depth(change) if depth is None else depth
-    yield from (f"<details><summary>What changed from A to {name}, by module</summary>", "")
+    yield from (f"<details><summary>What changed from A to {name}, {by}</summary>", "")
     metric = _metric(change)
     heads = ("", "module", f"{metric.head} before", "after", "change", "what differs")
     rows = (_markdown_row(c, metric) for c in change.walk(depth) if worth_showing(c))
