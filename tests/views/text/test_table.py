@@ -118,6 +118,9 @@ def test_an_unknown_order_is_refused(saved: Callable[[str], Profile]) -> None:
         saved("resnet18").on().render("table", sort="weight")
     with pytest.raises(RenderError, match="sort time is of the time on a device"):
         saved("resnet18").on().render("table", sort="time")
+    for device, run, why in (("epyc-9654", "eager", "a CPU"), ("l4", "graphs", "at once")):
+        with pytest.raises(RenderError, match=f"the host takes no time of its own: .*{why}"):
+            saved("resnet18").on(device, run=run).render("table", sort="host")
 
 
 @pytest.mark.parametrize("by", ["op", "class", "node"])

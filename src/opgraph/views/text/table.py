@@ -276,6 +276,10 @@ def table(
     metric = METRICS.get(sort or "", costed.metric)
     if metric is Metric.MEASURED:
         costed.named_measurement()
+    found = costed.prediction
+    if metric is Metric.HOST and found is not None and found.seconds > found.host_seconds == 0:
+        why = "all is launched at once" if found.run.recorded else "on a CPU it is the device, too"
+        raise RenderError(f"the host takes no time of its own: {why}", hint="--sort time")
     if by != "module" and depth is not None:
         raise RenderError(f"--by {by} has no levels", hint="leave out --depth")
     listed = (
