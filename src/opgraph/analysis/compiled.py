@@ -326,7 +326,7 @@ def speed_up(costed: CostedRecord) -> SpeedUp | None:
         round(sum(w.task.share for w in each.work if w.task.kernel)) for each in (plain, costed)
     )
     saved: dict[str, float] = {}
-    eager, mine = _busy(plain), _busy(costed)
+    eager, mine = before.by_node, now.by_node
     graph = costed.profile.graph
     for group in compiled_groups(compiled):
         working = [graph.node(i) for i in group if graph.node(i).bytes]
@@ -344,18 +344,6 @@ def speed_up(costed: CostedRecord) -> SpeedUp | None:
     reasons.sort(key=lambda r: -abs(r.seconds))
     counts = launches[0], launches[1]
     return SpeedUp(before.seconds, now.seconds, counts, tuple(reasons), kept(costed.profile))
-
-
-def _busy(costed: CostedRecord) -> dict[int, float]:
-    """The seconds that the device is busy for each node, however long the host takes."""
-    from opgraph.analysis.timing.prediction import device_costs
-
-    found: dict[int, float] = {}
-    if costed.device is not None:
-        costs = device_costs(costed.work, costed.device)
-        for work, taken in zip(costed.work, costs, strict=True):
-            found[work.node] = found.get(work.node, 0.0) + taken.seconds
-    return found
 
 
 def _said(nodes: Sequence[Node]) -> str:
