@@ -219,15 +219,17 @@ class Guard:
     def spends(self, size: int) -> None:
         """So many bytes are about to be taken for as long as the run lasts."""
         self.taken += size
-        self.needs(0)
+        self.needs(0, 0)
 
     def owns(self, tensor: Tensor) -> None:
         """A tensor was made for the run, and ends with it: there is nothing to bring back."""
         self._own.add(tensor.untyped_storage()._cdata)
 
-    def needs(self, live: int, coming: int = 0) -> None:
-        """The run has made tensors of so many bytes, and is about to make more."""
-        if self.taken + live + coming > self.limit or self._is_full(coming):
+    def needs(self, live: int, coming: int | None = None) -> None:
+        """The run has made tensors of so many bytes, and is about to make more: then the process is looked
+        at, too, which takes as long as a small operator does."""
+        tensors = self.taken + live + (coming or 0)
+        if tensors > self.limit or (coming is not None and self._is_full(coming)):
             raise OutOfMemory(
                 f"a run on real tensors needs more than the {units.size(self.limit)} that it may take "
                 "(--memory-limit)"
