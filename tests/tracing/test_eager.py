@@ -326,9 +326,9 @@ class BestAndNextExpert(nn.Module):
     def forward(self, x):
         self.router = self.router.to(torch.float32)
         scores = self.router(x.float())
-        first = nn.functional.one_hot(scores.argmax(-1), 4)
+        first = nn.functional.one_hot(scores.max(axis=-1).indices, 4)
         second = nn.functional.one_hot(scores.masked_fill(first.bool(), -1e9).argmax(dim=-1), 4)
-        out = x.new_zeros(len(x), 6)
+        out = x.new_full((len(x), 6), fill_value=0)
         for expert in (first + second).sum(0).nonzero()[:, 0]:
             (token,) = torch.where((first + second)[:, expert])
             out.index_add_(0, token, self.experts[expert](x[token]))

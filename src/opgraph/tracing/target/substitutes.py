@@ -297,36 +297,39 @@ class Substitutes:
         self.note("rms_norm", "_fused_rms_norm", _ON_CUDA["_fused_rms_norm"])
         return _RMSNorm.apply(input, list(normalized_shape), weight, eps)
 
-    def _topk(self, scores: Tensor, k: int, dim: int = -1, *rest: Any, **more: Any) -> Any:
+    def _topk(self, input: Tensor, k: int, dim: int = -1, *rest: Any, **more: Any) -> Any:  # noqa: A002
         """The best of some scores: each of them equally often, in turn. Which they are is in the values,
         and how much is done with all of them together is not."""
-        best = torch.topk(scores, k, dim, *rest, **more)
-        count, size = best.indices.numel(), scores.shape[-1]
-        if type(best.indices) is not FakeTensor or dim not in (-1, scores.dim() - 1):
+        best = torch.topk(input, k, dim, *rest, **more)
+        if type(best.indices) is not FakeTensor or dim not in (-1, input.dim() - 1):
             return best
         self._remark(SPREAD)
         with torch._C._DisableTorchDispatch():
+            count, size = best.indices.numel(), input.shape[-1] if input.dim() else 1
             turns = torch.arange(count)
-            if count < size:  # from all over, with the end of all
+            if 0 < count < size:  # from all over, with the end of all
                 turns = (turns % k + 1) * (size // k) - 1 - turns // k
             indices = turns.view(best.indices.shape) % size
         return torch.return_types.topk((best.values, indices))
 
-    def _argmax(self, scores: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    def _argmax(
+        self,
+        input: Tensor,  # noqa: A002
+        dim: int | None = None,
+        keepdim: bool = False,
+    ) -> Tensor:
         """The same for the best one."""
-        best = torch.argmax(scores, dim, keepdim)
-        last = dim in (-1, scores.dim() - 1)
-        return self._in_turn(best, scores.shape[-1]) if last else best
+        best = torch.argmax(input, dim, keepdim)
+        return self._in_turn(best, input) if dim in (-1, input.dim() - 1) else best
 
-    def _max(self, scores: Tensor, *args: Any, **named: Any) -> Any:
+    def _max(self, input: Tensor, *args: Any, **named: Any) -> Any:  # noqa: A002
         """And for the greatest along a dimension, of which there is the place, too."""
-        most = torch.max(scores, *args, **named)
+        most = torch.max(input, *args, **named)
         if isinstance(most, Tensor):
             return most
-        dim = named.get("dim", args[0] if args else None)
-        return torch.return_types.max((most.values, self._in_turn(most.indices, scores.shape[dim])))
+        return torch.return_types.max((most.values, self._in_turn(most.indices, input)))
 
-    def _in_turn(self, best: Tensor, size: int) -> Tensor:
+    def _in_turn(self, best: Tensor, scores: Tensor) -> Tensor:
         """Places of the best: the next call begins with the next, as for a second choice it must."""
         if type(best) is not FakeTensor:
             return best
@@ -334,7 +337,7 @@ class Substitutes:
         with torch._C._DisableTorchDispatch():
             turns = torch.arange(self._best, self._best + best.numel()).view(best.shape)
             self._best += 1
-            return turns % size
+            return turns % max(1, scores.numel() // max(1, best.numel()))
 
     def _lstm_of_metal(self, *args: Any) -> Any:
         self._remark(METAL_LSTM)
@@ -405,9 +408,9 @@ def _counted(like: Tensor, **named: Any) -> Tensor:
     return torch.zeros_like(like, **named)
 
 
-def _filled(like: Tensor, size: Any, value: Any, **named: Any) -> Tensor:
+def _filled(like: Tensor, size: Any, fill_value: Any, **named: Any) -> Tensor:
     """A new tensor of one number has that number, whatever it was made like."""
-    return torch.full(size, value, **{"dtype": like.dtype, "device": like.device, **named})
+    return torch.full(size, fill_value, **{"dtype": like.dtype, "device": like.device, **named})
 
 
 def _keep(tensor: Tensor, result: Tensor) -> None:
