@@ -212,7 +212,9 @@ def _profile(case: Case, row: Row) -> ProfileRecord:
     except InputError:
         row["stage"] = "inputs"
         raise
-    _built[alike] = model  # one that failed may have left it half done
+    changed = any(getattr(note, "code", "") == "state" for note in profile.model.notes)
+    if profile.graph.failed is None and not changed:  # else it may be half done, or another
+        _built[alike] = model
     return profile
 
 
