@@ -20,6 +20,7 @@ import random
 import resource
 import signal
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -47,7 +48,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import get_ignored_functions
-from torch.utils.checkpoint import DefaultDeviceType
+from torch.utils.checkpoint import DefaultDeviceType, checkpoint
 from torchvision import get_image_backend, set_image_backend
 
 import opgraph
@@ -241,6 +242,42 @@ def test_a_backward_through_a_forward_before_the_profile_still_works() -> None:
     profiled(model)
     result.backward()
     assert model.layer.weight.grad is not None
+
+
+def test_a_checkpoint_before_the_profile_is_not_run_for_it() -> None:
+    runs = []
+    x = checkpoint(
+        lambda x: runs.append(1) or x.sin(), X.clone().requires_grad_(), use_reentrant=False
+    )
+    opgraph.profile(nn.ReLU(), x)
+    assert runs == [1]
+
+
+class Drawn:
+    """An object whose dictionary is made when somebody asks for it."""
+
+    __slots__ = ()
+
+    @property
+    def __dict__(self) -> dict[str, int]:  # type: ignore[override]
+        return {"count": 1}
+
+
+def test_what_answers_as_before_is_no_change() -> None:
+    model = nn.ReLU()
+    model.drawn, model.rows = Drawn(), sqlite3.connect(":memory:")
+    model.rows.close()
+    assert not opgraph.profile(model, X).model.notes
+
+
+@pytest.mark.slow  # the import of pandas
+def test_what_an_extension_computes_is_not_asked_for() -> None:
+    from pandas import Index
+
+    model = nn.ReLU()
+    model.index = Index(np.arange(8)[::-1])
+    opgraph.profile(model, X)
+    assert not model.index._engine.is_mapping_populated
 
 
 class Variational(nn.Module):

@@ -614,19 +614,22 @@ def _result_back(future: Any, before: bool) -> None:
         raise Left("forward gave a future its result")
 
 
-def _saves(node: Any) -> bool:
-    """Whether a node of autograd still has what its backward needs."""
+def _saves(node: Any) -> int:
+    """How much a node of autograd still has of what its backward needs. It is not unpacked: that would run
+    hooks, as those of a checkpoint, which computes it again."""
+    saved: list[Any] = []
     try:
         for name in dir(node):
-            if name.startswith("_saved_") or name == "saved_tensors":
-                getattr(node, name)
-    except RuntimeError:
-        return False
-    return True
+            if name.startswith("_raw_saved_"):
+                found = getattr(node, name)
+                saved += found if isinstance(found, (tuple, list)) else (found,)
+        return sum(each.data is not None for each in saved)
+    except RuntimeError:  # it was freed
+        return 0
 
 
-def _backward_back(node: Any, before: bool) -> None:
-    if before and not _saves(node):
+def _backward_back(node: Any, before: int) -> None:
+    if _saves(node) < before:
         raise Left("forward ran a backward through results that were there before, and freed it")
 
 

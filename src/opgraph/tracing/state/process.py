@@ -288,9 +288,18 @@ To set it again would make them say what is not so."""
 
 
 def behind(cls: type) -> Callable[[Any], Any] | None:
-    """What an object of a class says of what is behind it; None where it does not stand for anything."""
+    """What an object of a class says of what is behind it, or how it refuses to, as when it is closed; None
+    where it does not stand for anything."""
     names = ((each.__module__, each.__qualname__) for each in cls.__mro__)
-    return next((_BEHIND[name] for name in names if name in _BEHIND), None)
+    asks = next((_BEHIND[name] for name in names if name in _BEHIND), None)
+    return None if asks is None else partial(_said, asks)
+
+
+def _said(asks: Callable[[Any], Any], item: Any) -> Any:
+    try:
+        return asks(item)
+    except Exception as error:  # noqa: BLE001  (it may answer as it likes)
+        return type(error)
 
 
 def unchanged(item: Any, says: Callable[[Any], Any], before: Any) -> None:

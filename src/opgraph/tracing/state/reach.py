@@ -974,19 +974,35 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _slots(cls: Any) -> tuple[Any, ...]:
-    """The descriptors of what objects of a class have beside their dictionary: slots, and what C shows."""
+    """The descriptors of what objects of a class have beside their dictionary: slots, and what C shows;
+    of extensions what can be set: the rest they may compute when it is asked for, for long, and warn."""
     if issubclass(cls, BaseException):
         found = [vars(BaseException)[name] for name in ("args", "__cause__", "__context__")]
     else:
         found = []
     for each in cls.__mro__:
         if each is not BaseException:
+            extends = not _opaque(each.__module__)
             found += [d for name, d in vars(each).items() if isinstance(d, _DESCRIPTORS)
-                      and name not in ("__dict__", "__weakref__")]  # fmt: skip
+                      and name not in ("__dict__", "__weakref__", "__class__")
+                      and not (extends and _only_gives(d))]  # fmt: skip
     return tuple(found)
 
 
 _DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+
+
+def _only_gives(slot: Any) -> bool:
+    """Whether a descriptor of C has a function that gets and none that sets (`PyGetSetDef`): Python says so
+    only where somebody sets it."""
+    if not isinstance(slot, GetSetDescriptorType):
+        return False
+    behind = (
+        id(slot) + object.__basicsize__ + 3 * _POINTER
+    )  # its class and its two names come before
+    functions = ctypes.c_void_p.from_address(behind).value
+    return functions is None or not ctypes.c_void_p.from_address(functions + 2 * _POINTER).value
 
 
 def _slot_value(slot: Any, item: Any) -> Any:
@@ -1060,7 +1076,9 @@ def _object_back(found: tuple[Any, type, Any]) -> None:
     item, cls, table = found
     if type(item) is not cls:
         _KIND.__set__(item, cls)
-    if type(table) is dict and item.__dict__ is not table:
+    if type(table) is not dict or item.__dict__ is table:
+        return
+    if item.__dict__ is item.__dict__:  # else it is made each time
         object.__setattr__(item, "__dict__", table)
 
 
