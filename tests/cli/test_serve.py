@@ -70,6 +70,12 @@ def test_engines_of_other_kinds(tmp_path, capsys):
     assert found["fp8"]["seconds"] < found["plain"]["seconds"]
 
 
+def test_steps_that_the_host_launches_are_said(capsys):
+    assert main([*SMALL, "--requests", "2", "--request-rate", "inf", "--recorded", "100"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "but steps of more than 100 tokens are launched kernel by kernel, for which the" in said
+
+
 @pytest.mark.parametrize(
     ("asked", "lengths"),
     [

@@ -25,7 +25,7 @@ from opgraph.options.fields import QUANTIZED, SERVING
 from opgraph.record.errors import InputError, RenderError, first_line
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
-from opgraph.record.units import plural, size
+from opgraph.record.units import plural, seconds, size
 from opgraph.results import Serving, ServingPlan
 from opgraph.tracing.modes.generation import encoder_decoder
 
@@ -576,6 +576,12 @@ def _remarks(
     )
     yield from notes
     yield from assumed(traces.decodes[0].graph)
+    if (recorded := asked["recorded"]) != "all":
+        which = "that read prompts" if recorded == "decode" else f"of more than {recorded} tokens"
+        text = (
+            f"but steps {which} are launched kernel by kernel, for which the host takes {{}} each"
+        )
+        yield Remark("engine", text.format(seconds(times.launch)))
     text = (
         f"scheduling takes {asked['step_overhead'] or 0:g} ms a step beside the device's time; "
         f"{plural(asked['page_tokens'], 'token')} of the cache are a page of {size(each)}"
