@@ -471,7 +471,7 @@ class Working(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[int] = []
+        self.args: list[int] = []
 
 
 class Measured(np.ndarray):
@@ -551,7 +551,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "built-in method": (lambda: [1].append, lambda held: held(2)),
     "class": (Plain, lambda held: setattr(held, "__class__", Other)),
     "dictionary": (Plain, lambda held: setattr(held, "__dict__", {"count": 2})),
-    "thread": (Working, lambda held: (held.seen.append(1), setattr(held, "count", 2))),
+    "thread": (Working, lambda held: (held.args.append(1), setattr(held, "count", 2))),
     "polynomial": (lambda: np.poly1d([1.0, 2.0]), lambda held: held.__setitem__(0, 3.0)),
     "attribute of an array": (lambda: np.ones(2).view(Measured), lambda held: held.of.append(1)),
     "text": (lambda: io.StringIO("a"), lambda held: held.write("text")),
@@ -596,7 +596,7 @@ def _seen(held: Any) -> Any:
     if isinstance(held, torch.UntypedStorage):
         return held.tolist()
     if isinstance(held, Working):
-        return held.seen[:], held.count
+        return held.args[:], held.count
     if isinstance(held, np.poly1d):
         return held.c.tolist()
     if isinstance(held, Measured):

@@ -310,7 +310,8 @@ def unchanged(item: Any, says: Callable[[Any], Any], before: Any) -> None:
 
 def own_of(thread: threading.Thread) -> dict[str, Any]:
     """What somebody keeps in a thread: its attributes but for those of threads as such."""
-    return {n: v for n, v in vars(thread).items() if n not in _OF_THREADS}
+    known = _OF_TIMERS if isinstance(thread, threading.Timer) else _OF_THREADS
+    return {n: v for n, v in vars(thread).items() if n not in known}
 
 
 def own_back(thread: threading.Thread, before: dict[str, Any]) -> None:
@@ -320,7 +321,8 @@ def own_back(thread: threading.Thread, before: dict[str, Any]) -> None:
     vars(thread).update(before)
 
 
-_OF_THREADS = frozenset({*vars(threading.Timer(0, int)), *vars(threading.current_thread())})
+_OF_THREADS = frozenset(vars(threading.Thread()))
+_OF_TIMERS = frozenset(vars(threading.Timer(0, int)))
 
 
 def _environment(before: dict[Any, Any]) -> None:

@@ -974,18 +974,17 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _slots(cls: Any) -> tuple[Any, ...]:
-    """The descriptors of what objects of a class have beside their dictionary: slots, and what C shows;
-    of extensions what can be set: the rest they may compute when it is asked for, for long, and warn."""
+    """The descriptors of what objects of a class have beside their dictionary: slots, and what C
+    shows and lets be set: the rest it may compute when it is asked for, for long, and warn."""
     if issubclass(cls, BaseException):
         found = [vars(BaseException)[name] for name in ("args", "__cause__", "__context__")]
     else:
         found = []
     for each in cls.__mro__:
         if each is not BaseException:
-            extends = not _opaque(each.__module__)
             found += [d for name, d in vars(each).items() if isinstance(d, _DESCRIPTORS)
                       and name not in ("__dict__", "__weakref__", "__class__")
-                      and not (extends and _only_gives(d))]  # fmt: skip
+                      and not _only_gives(d)]  # fmt: skip
     return tuple(found)
 
 
