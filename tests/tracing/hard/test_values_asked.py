@@ -94,6 +94,12 @@ def reads_what_it_wrote(m: Layers, x: Tensor) -> Tensor:
     return x
 
 
+def reads_it_elsewhere(m: Layers, x: Tensor) -> Tensor:
+    x, table = m.first(x), torch.zeros(3)
+    table[1] = x.abs().sum() + 1
+    return m.second(x) if max(table.tolist()) > 0 and table.numpy().any() else x
+
+
 @torch.jit.script
 def scripted(x: Tensor) -> bool:
     return bool((x.abs() < 1e9).all().item())
@@ -347,8 +353,11 @@ def test_an_error_that_is_caught_before_what_is_recorded_counts() -> None:
     assert any(note.startswith("went on without a value") for note in asked)
 
 
-def test_a_real_table_that_fakes_were_written_to_has_no_values() -> None:
-    model, x = Layers(reads_what_it_wrote), torch.randn(2, 4)
+@pytest.mark.parametrize("reads", [reads_what_it_wrote, reads_it_elsewhere])
+def test_a_real_table_that_fakes_were_written_to_has_no_values(
+    reads: Callable[..., Tensor],
+) -> None:
+    model, x = Layers(reads), torch.randn(2, 4)
     profile = opgraph.profile(model, x)
     assert profile.tracing.tensors == "real"
     assert profile.totals.flops == flops_for_real(model, x) == 2 * (2 * 2 * 4 * 4)

@@ -627,19 +627,20 @@ class KernelCapture(TorchDispatchMode):
         first where it is to be kept: it is written to."""
 
         def stand(item: Tensor) -> Tensor:
-            unknown = self._is_unknown(item) and self.fake_mode is not None
+            unknown = self.is_unknown(item) and self.fake_mode is not None
             return fake(item, self.fake_mode) if unknown else item
 
         first = int(keep)
         return (*args[:first], *tree_map_only(Tensor, stand, args[first:]))
 
-    def _is_unknown(self, tensor: Tensor) -> bool:
+    def is_unknown(self, tensor: Tensor) -> bool:
+        """Whether a real tensor has no values, since a fake one was written to it."""
         return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._unknown
 
     def _forget(self, written: Iterable[Tensor], given: Iterable[Tensor]) -> None:
         """What a fake tensor is written to has values that nobody knows, and is real all the same."""
         real = [t for t in written if type(t) is Tensor and t.layout is torch.strided]
-        if not real or not any(isinstance(t, FakeTensor) or self._is_unknown(t) for t in given):
+        if not real or not any(isinstance(t, FakeTensor) or self.is_unknown(t) for t in given):
             return
         unknown = self._unknown
         for storage in (t.untyped_storage() for t in real):

@@ -789,6 +789,8 @@ class _Functions(TorchFunctionMode):
                 capture.guard.handed_out(args[0], capture.memory.made)
             if func in _AS_TEXT and not capture.in_node and _is_read(args[0]):
                 capture.lacking[id(func)] = "forward has a tensor written as text"
+            if func in _AS_VALUES and not capture.in_node and capture.is_unknown(args[0]):
+                capture.lacking[id(func)] = "forward takes values of a tensor out of torch"
             if func in _NO_NODES:
                 if func in ADDRESSES:
                     return address(func, args, kwargs)
@@ -869,7 +871,8 @@ def _is_read(tensor: Any) -> bool:
 
 
 _AS_TEXT = frozenset({Tensor.__repr__, Tensor.__format__})
-_WATCHED = HANDED_OUT | _NO_NODES | _AS_TEXT
+_AS_VALUES = frozenset({Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__})
+_WATCHED = HANDED_OUT | _NO_NODES | _AS_TEXT | _AS_VALUES
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip
