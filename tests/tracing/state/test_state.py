@@ -253,6 +253,13 @@ def test_a_checkpoint_before_the_profile_is_not_run_for_it() -> None:
     assert runs == [1]
 
 
+def test_a_function_of_a_library_may_lead_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(functional.tanhshrink), "__wrapped__", functional.tanhshrink)
+    monkeypatch.setitem(globals(), "shrunk", functional.tanhshrink)
+    model = Changing(lambda self: shrunk(X))  # type: ignore[name-defined] # noqa: F821
+    assert opgraph.profile(model, X).graph.failed is None
+
+
 class Drawn:
     """An object whose dictionary is made when somebody asks for it."""
 

@@ -826,8 +826,11 @@ def _helpers(function: FunctionType) -> tuple[FunctionType, ...]:
 def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """What a function of a library keeps among its globals: what it and its helpers assign, the containers
     that they fill, objects of its module's own classes, loggers; of one with a cache, that."""
-    function = value
+    function, passed = value, set()
     while type(function) is _LRU or "__wrapped__" in getattr(function, "__dict__", ()):
+        if id(function) in passed:  # it leads to itself
+            return
+        passed.add(id(function))
         if type(function) is _LRU:
             yield {"cache": function}, "cache"
         function = function.__wrapped__
