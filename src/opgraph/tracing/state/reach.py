@@ -671,8 +671,12 @@ def _keeps(cls: type) -> bool:
     if issubclass(cls, torch.nn.Module):
         return True
     if top in ("torch", "numpy"):
-        return "._" not in home and _in_python(cls)
+        return ("._" not in home or home.startswith(_SHARDED)) and _in_python(cls)
     return top not in _CLOSED and cls not in _OWN
+
+
+_SHARDED = ("torch.distributed.fsdp.", "torch.distributed._composable.")
+"""Where torch keeps for itself what a sharded model holds between two calls."""
 
 
 def _in_python(cls: type) -> bool:
