@@ -43,9 +43,10 @@ class Case:
 
     @property
     def key(self) -> str:
-        """What tells it from all others, the same in every run: 16 hexadecimal digits. The memory that it may
-        take is none of that, as its time is not."""
-        return _digest([self.spec, {n: v for n, v in self.options.items() if n != "memory_limit"}])
+        """What tells it from all others, the same in every run: 16 hexadecimal digits. How much memory it
+        may take is no part of it."""
+        options = {n: v for n, v in self.options.items() if n != "memory_limit"}
+        return _digest([self.spec, options])
 
 
 @dataclass(frozen=True, slots=True)
