@@ -14,7 +14,7 @@ from torch import nn
 
 from opgraph.record.errors import SourceError
 from opgraph.sources.building import assemble
-from opgraph.sources.weightless import weightless
+from opgraph.sources.weightless import give_back, weightless
 
 
 class Tied(nn.Module):
@@ -123,6 +123,7 @@ def test_what_parameters_had_for_a_moment_is_given_back() -> None:
                 del weight
 
     torch.ones(2**22)  # freed at once: from now on the C library itself holds such memory
+    give_back()
     before = resident()
     with weightless():
         module = Computed()

@@ -280,7 +280,8 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("concurrent.futures._base", "Executor"): lambda e: (
         getattr(e, "_shutdown", None), getattr(e, "_shutdown_thread", None)),
     ("asyncio.events", "AbstractEventLoop"): lambda e: (
-        e.is_closed(), e.get_debug(), len(e._ready), len(e._scheduled)),
+        e.is_closed(), e.get_debug(), len(getattr(e, "_ready", ())),
+        len(getattr(e, "_scheduled", ()))),
     ("sqlite3", "Connection"): lambda c: (c.total_changes, c.in_transaction, c.row_factory),
 }  # fmt: skip
 """Classes whose objects stand for what is outside of Python, by module and name, and what they say of it.

@@ -51,8 +51,10 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     bound, share = longest_wait(costed)
     most = sorted((o for o in costed.operators if o.share), key=lambda o: -o.share)[:_SEVERAL]
     shares = [f"{o.name} {units.percent(o.share)}" for o in most]
-    waits = f"where {bound.value} is the limit"
-    waits = f"{units.percent(share)} of the {'time is spent' if on else 'bytes move'} {waits}"
+    waits = (
+        f"{units.percent(share)} of the {'time is spent' if on else 'bytes move'} where {bound.value} "
+        f"is the limit, at a ridge of {units.intensity(costed.ridge)} FLOPs/byte"
+    )
     timed = None if costed.prediction is None else costed.prediction.seconds
     if costed.prediction is not None and costed.hosted:
         waits = costed.prediction.limiting
@@ -78,8 +80,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         ("bytes", t.bytes,
          f"{costed.traffic}, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
          "FLOPs/byte on average", " --sort bytes --top 10"),
-        ("bound", bound.value, f"{waits}, at a ridge of {units.intensity(costed.ridge)} FLOPs/byte",
-         f"explore --bottleneck {bound.value}"),
+        ("bound", bound.value, waits, f"explore --bottleneck {bound.value}"),
         ("peak_memory", costed.peak_memory,
          f"{units.size(costed.peak_memory)} are alive at most: {units.size(costed.memory.peak)} beside the "
          "weights", " --memory"),
