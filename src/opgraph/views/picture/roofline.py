@@ -325,8 +325,9 @@ def _facts(mark: Mark) -> str:
     p = mark.point
     each = f"{units.plural(mark.count, 'subgraph')}, each " if mark.count > 1 else ""
     return (
-        f"{units.percent(mark.share)} of the time; {each}{units.flops(p.flops)}, {units.size(p.bytes)}, "
-        f"{units.intensity(p.intensity)} FLOPs/byte, {units.seconds(p.predicted)} predicted "
+        f"{units.percent(mark.share)} of the subgraphs' time; {each}{units.flops(p.flops)}, "
+        f"{units.size(p.bytes)}, {units.intensity(p.intensity)} FLOPs/byte, "
+        f"{units.seconds(p.predicted)} predicted "
         f"({units.count(p.achieved, 'FLOP/s')} of {units.count(p.attainable, 'FLOP/s')} attainable); "
         f"bound by {p.bound.label}, {p.rule}, {p.dtype}"
     )
@@ -339,13 +340,13 @@ def _legend(points: Sequence[RooflinePoint], total: float) -> Iterator[Shape]:
         mine = [p for p in points if p.bound is bound and p.flops]
         share = units.percent(sum(p.predicted for p in mine) / total)
         yield from _sign(bound, x + 6, y - 4, 5.5)
-        text = f"bound by {bound.label}: {len(mine)}, {share} of the time"
+        text = f"bound by {bound.label}: {len(mine)}, {share}"
         yield Text(x + 18, y, text, 12)
         x += 44 + font().width(text, 12)
     moving = [p for p in points if not p.flops]
     text = (
         f"{units.seconds(total)} predicted for {units.plural(len(points), 'subgraph')}, "
-        "each as one kernel; the area of a mark is its share of it"
+        "each as one kernel; shares and areas of marks are of that"
     )
     if moving:
         share = units.percent(sum(p.predicted for p in moving) / total)
