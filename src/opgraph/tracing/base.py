@@ -316,7 +316,9 @@ def staged(
                     weights.also(piece, known)
         args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
-            stack.enter_context(true_types(guard.spaces, weights.stand_ins()))
+            tell = stack.enter_context(true_types(weights.stand_ins()))
+            guard.when_imported = lambda: tell(guard.spaces)
+            tell(guard.spaces)
         if warm_up:
             before = Reach.of([module])
             try:

@@ -127,6 +127,7 @@ FREED = [WEIGHT.exp() for _ in range(6)]
 
 DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "open": (_by_open, ["wrote to FOLDER/a.txt"]),
+    "left open": (lambda f: os.open(f / "there.txt", os.O_RDONLY), ["left open FOLDER/there.txt"]),
     "pathlib": (lambda f: (f / "a.txt").write_text("x"), ["wrote to FOLDER/a.txt"]),
     "descriptor": (_by_descriptor, ["wrote to FOLDER/a.txt"]),
     "numpy": (lambda f: np.save(f / "a.npy", np.ones(2)), ["wrote to FOLDER/a.npy"]),

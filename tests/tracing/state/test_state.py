@@ -10,6 +10,7 @@ import csv
 import ctypes
 import decimal
 import gc
+import importlib
 import io
 import locale
 import logging
@@ -41,6 +42,7 @@ from string import Template
 from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 from unittest.mock import patch
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -563,6 +565,8 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "attribute of an array": (lambda: np.ones(2).view(Measured), lambda held: held.of.append(1)),
     "text": (lambda: io.StringIO("a"), lambda held: held.write("text")),
     "bytes": (lambda: bytearray(2), lambda held: held.append(1)),
+    "element of XML": (lambda: ET.XML("<a><b/></a>"),
+                       lambda held: (held.set("k", "v"), held.remove(held[0]))),
     "numbers": (lambda: array("i", [1]), lambda held: held.append(1)),
     "lock": (threading.Lock, lambda held: held.acquire(blocking=False)),
     "taken lock": (_taken, lambda held: held.locked() and held.release()),
@@ -622,6 +626,8 @@ def _seen(held: Any) -> Any:
         return copy.deepcopy(list(held.values() if isinstance(held, MappingProxyType) else held))
     if isinstance(held, (decimal.Context, Synchronized)):
         return str(held)
+    if isinstance(held, ET.Element):
+        return ET.tostring(held)
     if hasattr(held, "is_set"):
         return held.is_set()
     if isinstance(held, logging.Handler):
@@ -968,6 +974,79 @@ class Assigning(nn.Module):
         self.entered = torch.inference_mode()
         self.entered.__enter__()
         return x + 1
+
+
+LATE = """
+import torch
+FLAG, TABLE, WEIGHT, NUMBERS = 1, {}, torch.ones(2), iter([1, 2])
+def is_plain(x): return type(x) is torch.Tensor
+def set_flag():
+    global FLAG
+    FLAG += 1
+"""
+
+
+def _by_attributes() -> Any:
+    import late_a as late  # type: ignore[import-not-found]
+
+    late.FLAG, late.NEW = 2, 3
+    return late
+
+
+def _by_names() -> Any:
+    from late_b import NUMBERS, TABLE, WEIGHT, set_flag  # type: ignore[import-not-found]
+
+    set_flag()
+    WEIGHT.add_(1)
+    TABLE["a"], _ = 1, next(NUMBERS)
+    return sys.modules["late_b"]
+
+
+def _by_a_name_that_is_made() -> Any:
+    late = importlib.import_module("late_" + "c")
+    late.FLAG = 2
+    return late
+
+
+@pytest.mark.parametrize("change", [_by_attributes, _by_names, _by_a_name_that_is_made])
+def test_modules_that_a_forward_is_the_first_to_import(
+    change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay, as their import left them, and what is computed in it is not the model's."""
+
+    class Importing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 1 if change().is_plain(x) else x @ x.T
+
+    for name in "abc":
+        (tmp_path / f"late_{name}.py").write_text(LATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    profile = profiled(Importing())
+    assert {node.op for node in profile.graph.nodes} == {"input", "add", "output"}
+    assert not profile.model.notes
+    late: Any = next(m for name, m in sys.modules.items() if name in ("late_a", "late_b", "late_c"))
+    del sys.modules[late.__name__]
+    assert (late.FLAG, late.TABLE, late.WEIGHT.tolist()) == (1, {}, [1, 1])
+    assert next(late.NUMBERS) == 1
+    assert not hasattr(late, "NEW")
+
+
+REBOUND: Any = None
+
+
+def _rebound(_: Any) -> None:
+    REBOUND.of_opgraph = 2
+
+
+def test_a_global_that_is_another_module_by_the_next_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (csv, mimetypes):
+        monkeypatch.setattr(module, "of_opgraph", 1, raising=False)
+    for module in (csv, mimetypes):
+        monkeypatch.setitem(globals(), "REBOUND", module)
+        profiled(Changing(_rebound, "fake"))
+        assert module.of_opgraph == 1
 
 
 def global_hook(hook: Any) -> None:

@@ -208,8 +208,6 @@ class Recorder:
             self.capture.memory.ignore(tensor)
             if tensor.is_cuda:
                 self._device = "cuda"
-        if fake_mode is not None and guard is not None and guard.tells_fakes:
-            self.capture.lacking[id(guard)] = "its code tells fake tensors from real ones"
 
     # Running.
 
@@ -699,8 +697,12 @@ class Recorder:
 
     @property
     def caught(self) -> str | None:
-        """The first error for want of values that the model caught itself."""
-        before = self.capture.guard.lacking if self.capture.guard is not None else {}
+        """The first error for want of values that the model caught itself, or what else it went on by."""
+        guard, before = self.capture.guard, {}
+        if guard is not None:
+            before = guard.lacking
+            if self.capture.fake_mode is not None and guard.tells_fakes:
+                return "its code tells fake tensors from real ones"
         return next(iter((before | self.capture.lacking).values()), None)
 
     def finish(self, error: BaseException | None) -> None:

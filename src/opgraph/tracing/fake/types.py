@@ -4,7 +4,7 @@ of Python's whose code runs, and `isinstance` another function where weights hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,16 +70,22 @@ def _isinstance(item: Any, classes: Any) -> bool:
 
 
 @contextmanager
-def true_types(spaces: Iterable[dict[str, Any]], weights: Iterable[Tensor]) -> Iterator[None]:
-    """Within, code whose globals these are is told the types that fake tensors stand for."""
+def true_types(weights: Iterable[Tensor]) -> Iterator[Callable[[Iterable[dict[str, Any]]], None]]:
+    """Within, code is told the types that fake tensors stand for: that of the globals which the function is
+    given that comes of this."""
     names: dict[str, Any] = {"type": Type}
     if any("_stands_for" in vars(t) for t in weights):
         names["isinstance"] = _isinstance
-    put = [(space, n) for space in spaces for n in names if n not in space]
+    put: list[tuple[dict[str, Any], str]] = []
+
+    def tell(spaces: Iterable[dict[str, Any]]) -> None:
+        for space in spaces:
+            for name in names.keys() - space.keys():
+                put.append((space, name))
+                space[name] = names[name]
+
     try:
-        for space, name in put:
-            space[name] = names[name]
-        yield
+        yield tell
     finally:
         for space, name in put:
             if space.get(name) is names[name]:

@@ -274,12 +274,25 @@ def schedule(
     Where gradients are asked for, those of its backward, too. What torch writes to disk, and sets in the
     environment, goes with it."""
     lower = None if autocast is None else getattr(torch, autocast)
-    with TemporaryDirectory() as folder, mock.patch.dict(environ, TORCHINDUCTOR_CACHE_DIR=folder):
+    with TemporaryDirectory() as folder, _variable("TORCHINDUCTOR_CACHE_DIR", folder):
         if torch.is_grad_enabled() and any(getattr(i, "requires_grad", False) for i in inputs):
             trained = _schedule_both(gm, inputs, machine, lower, target)
             if trained is not None:
                 return trained
         return _schedule_forward(gm, inputs, machine, lower, target)
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Within, a variable of the environment has this value; the others stay there for other threads."""
+    before = environ.get(name)
+    environ[name] = value
+    try:
+        yield
+    finally:
+        environ.pop(name, None)
+        if before is not None:
+            environ[name] = before
 
 
 def _schedule_forward(

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures.thread import _worker
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,22 +38,27 @@ class Effects:
         self._threads = threading.enumerate()
         self._others = {t.ident for t in self._threads} - {threading.get_ident()}
         self._before: list[tuple[Any, str, Any]] = []
+        self._open = _descriptors()
 
     def begin(self) -> None:
         """Hear from now on."""
         for owner, name, what, of in _HEARD:
             self._replace(owner, name, self._heard(getattr(owner, name), what, of))
-        # What is not imported, a forward may import: then it has not been heard.
+        self.hear()
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is not None:
+                self._replace(sys, name, _Stream(getattr(sys, name), self, name))
+
+    def hear(self) -> None:
+        """Hear what there is, too: a forward may have imported it."""
+        known = {(id(owner), name) for owner, name, _ in self._before}
         for module, path, what, of in _HEARD_IF_THERE:
             owner = sys.modules.get(module)
             for part in path.split(".")[:-1]:
                 owner = getattr(owner, part, None)
             name = path.rpartition(".")[2]
-            if hasattr(owner, name):
+            if hasattr(owner, name) and (id(owner), name) not in known:
                 self._replace(owner, name, self._heard(getattr(owner, name), what, of))
-        for name in ("stdout", "stderr"):
-            if getattr(sys, name) is not None:
-                self._replace(sys, name, _Stream(getattr(sys, name), self, name))
 
     def end(self) -> list[Remark]:
         """Hear no more, and say what was heard."""
@@ -64,6 +71,14 @@ class Effects:
         for other in threading.enumerate():
             if other not in self._threads and not idles(other):
                 self._said.setdefault("left a thread running:", {})[_text(other.name)] = None
+        alone = all(map(idles, {*threading.enumerate()} - {threading.current_thread()}))
+        before, now = self._open.items(), _descriptors().items()
+        for what, found in (("left open", now - before), ("closed", before - now)):
+            for number, _ in sorted(found):
+                name = _behind(number) if what == "left open" else f"the descriptor {number}"
+                self._said.setdefault(what if alone else f"or another thread {what}", {})[name] = (
+                    None
+                )
         return [
             Remark("state", f"forward {what}{_list(names)}: that cannot be taken back")
             for what, names in self._said.items()
@@ -89,6 +104,27 @@ class Effects:
             return result
 
         return heard
+
+
+def _descriptors() -> dict[int, tuple[int, int]]:
+    """The descriptors that are open, and of what each is; none where no system says."""
+    found = {}
+    with suppress(OSError):
+        for number in map(int, os.listdir(_OPEN)):  # noqa: PTH208  (it is quicker)
+            with suppress(OSError):  # that of the folder itself
+                stat = os.fstat(number)
+                found[number] = stat.st_dev, stat.st_ino
+    return found
+
+
+def _behind(number: int) -> str:
+    """What a descriptor is of, as the system calls it."""
+    with suppress(OSError):
+        return _text(Path(_OPEN, str(number)).readlink())
+    return f"the descriptor {number}"
+
+
+_OPEN = "/proc/self/fd"
 
 
 class _Stream:

@@ -31,6 +31,7 @@ from opgraph.record.remarks import Remark
 from opgraph.sources.weightless import give_back, resident
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects
+from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.process import (
     Left,
@@ -46,7 +47,7 @@ from opgraph.tracing.state.process import (
     settings,
     unchanged,
 )
-from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach
+from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all
 
 
 class OutOfMemory(BaseException):
@@ -100,6 +101,8 @@ class Guard:
             self._signals.end()
             raise
         self._effects = Effects()
+        self._imports = Imports(self._imported)
+        self.when_imported: Callable[[], None] = lambda: None
 
     def _remember(self, roots: Iterable[Any], modules: Collection[torch.nn.Module]) -> None:
         with _plainly():
@@ -109,17 +112,41 @@ class Guard:
                 self._remark(
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
-            self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
-            self._states = list(self._found_states())
-            self._arrays = list(self._copied_arrays())
-            self._iterators = Copies(self._reach.iterators)
+            self._tensors: list[_Looks] = []
+            self._states: list[Callable[[], Any]] = []
+            self._arrays: list[Callable[[], Any]] = []
+            self._iterators: list[Copies] = []
+            self._look()
+
+    def _look(self, tensors: int = 0, states: int = 0, arrays: int = 0, iterators: int = 0) -> None:
+        """Look closer at what was found, from the so manieth of each on."""
+        reach = self._reach
+        self._tensors += [_Looks(t) for t in list(reach.tensors.values())[tensors:]]
+        self._states += self._found_states(reach.stateful[states:])
+        self._arrays += self._copied_arrays(reach.arrays[arrays:])
+        self._iterators.append(Copies(reach.iterators[iterators:]))
+
+    def _lend(self) -> None:
+        if self._iterators[-1].of:
+            self._reach.lend(self._iterators[-1].of)
+
+    def _imported(self, modules: set[str]) -> None:
+        """The model is the first to import these: what it may change in them is guarded from now on."""
+        reach = self._reach
+        known = len(reach.tensors), len(reach.stateful), len(reach.arrays), len(reach.iterators)
+        with _plainly():
+            reach.imported(modules)
+            self._look(*known)
+        self._lend()
+        self._effects.hear()
+        self.when_imported()
 
     def begin(self) -> None:
         """From here on things are changed, and are to be restored, whatever comes."""
         try:
-            if self._iterators.of:
-                self._reach.lend(self._iterators.of)
+            self._lend()
             self._effects.begin()
+            self._imports.begin()
         except BaseException:
             self.restore()
             raise
@@ -246,8 +273,9 @@ class Guard:
 
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`."""
+        self._imports.end()
         self.remarks += self._effects.end()
-        self.remarks += self._iterators.advanced()
+        self.remarks += (remark for copies in self._iterators for remark in copies.advanced())
         with _plainly(), torch.no_grad():
             for items, back in self._reach.undoing():
                 self._each(items, back)
@@ -263,6 +291,7 @@ class Guard:
         self._signals.end()
         # Cycles lead through these: inputs would stay until the next search for rubbish.
         del self._reach, self._tensors, self._states, self._arrays, self._iterators, self._values
+        del self._imports, self.when_imported
 
     def _remark(self, text: str) -> None:
         self.remarks.append(Remark("state", text))
@@ -276,8 +305,8 @@ class Guard:
             except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
                 self._remark(f"not all is as it was before the run: {first_line(error)}")
 
-    def _found_states(self) -> Iterator[Callable[[], Any]]:
-        for item in self._reach.stateful:
+    def _found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
+        for item in items:
             try:
                 yield _state(item)
             except NotImplementedError:  # it has none: the system's own random numbers
@@ -286,8 +315,8 @@ class Guard:
                 name = type(item).__qualname__
                 self._remark(f"an object ({name}) was not guarded: {first_line(error)}")
 
-    def _copied_arrays(self) -> Iterator[Callable[[], Any]]:
-        for found in self._reach.arrays:
+    def _copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
+        for found in items:
             size, copy = _memory(found)
             if self.taken + size > self.limit:
                 self._remark(
@@ -521,9 +550,8 @@ def _state(item: Any) -> Callable[[], Any]:
         return partial(_queue_back, item, _drained(item))
     if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
         return partial(_file_back, item, _place(item))
-    if isinstance(item, (io.StringIO, io.BytesIO)):
-        written = item.__getstate__()
-        return lambda: item.__setstate__(written)  # type: ignore[union-attr]
+    if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
+        return partial(_said_back, item, item.__getstate__())
     if isinstance(item, torch.Generator):
         state = item.get_state()
         return lambda: item.set_state(state)
@@ -602,6 +630,11 @@ def _queue_back(queue: SimpleQueue[Any], before: list[Any]) -> None:
             queue.get_nowait()
     for item in before:
         queue.put(item)
+
+
+def _said_back(item: Any, before: Any) -> None:
+    if item.__getstate__() != before:
+        item.__setstate__(before)
 
 
 def _named(file: Any) -> str:

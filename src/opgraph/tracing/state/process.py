@@ -344,14 +344,14 @@ def _back_to(folder: str | None) -> None:
         os.chdir(folder)
 
 
-def _function_modes(before: list[Any]) -> None:
+def set_function_modes(before: list[Any]) -> None:
     for _ in _get_current_function_mode_stack():
         _pop_mode()
     for mode in before:
         _push_mode(mode)
 
 
-def _dispatch_modes(before: list[Any]) -> None:
+def set_dispatch_modes(before: list[Any]) -> None:
     for _ in dispatching._get_current_dispatch_mode_stack():
         dispatching._pop_mode()
     for mode in before:
@@ -612,8 +612,8 @@ _FIXED: tuple[Setting, ...] = (
     *map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")),
     *_switches(),
     (_keys, _keys_put),
-    (_get_current_function_mode_stack, _function_modes),
-    (dispatching._get_current_dispatch_mode_stack, _dispatch_modes),
+    (_get_current_function_mode_stack, set_function_modes),
+    (dispatching._get_current_dispatch_mode_stack, set_dispatch_modes),
     (random.getstate, random.setstate),
     (torch.get_rng_state, torch.set_rng_state),
     (torch.get_default_dtype, torch.set_default_dtype),

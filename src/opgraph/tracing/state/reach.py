@@ -84,6 +84,7 @@ _ASSIGNS = re.compile(
     re.DOTALL,
 )  # fmt: skip
 """Instructions that assign to globals, or to attributes of what is not a local variable."""
+_IMPORTS = re.compile(_any_of("IMPORT_NAME"))
 _KIND: Any = vars(object)["__class__"]
 _CONTENTS: Any = vars(CellType)["cell_contents"]
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__",
@@ -165,6 +166,7 @@ class Reach:
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
     iterators: list[Any] = field(default_factory=list)
     spaces: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _codes: list[tuple[CodeType, dict[str, Any]]] = field(default_factory=list)
     tells_fakes: bool = False
 
     @classmethod
@@ -177,16 +179,33 @@ class Reach:
         found._wanted.add("forward")
         found._look(roots)
         found._follow()
-        found._own, tells = False, found.tells_fakes
-        while found._theirs:
-            found._look(found._theirs.pop())
-            found._follow()
-        found.tells_fakes = tells  # what libraries keep is not what the model says
-        for holder, names in found._libraries.values():
-            table = vars(holder)
-            found._lent += [(holder, name, table[name]) for name in found._said if name in table]
-            found._lent += [(holder, name, _MISSING) for name in names if name not in table]
+        found._end()
         return found
+
+    def imported(self, modules: Iterable[str]) -> None:
+        """Modules were imported since: look at those of a person's own, and at what code that is followed
+        may change in them. What is remembered twice goes back to what it was first."""
+        modules = [name for name in modules if name.partition(".")[0] != "opgraph"]
+        names = {part for name in modules for part in (name, name.rpartition(".")[2])}
+        self._own = True
+        self._look(sys.modules[name] for name in modules if not _is_closed(name))
+        for code, space in list(self._codes):
+            if not names.isdisjoint(_named(code)[0]):
+                self._code(code, space)
+        self._follow()
+        self._end()
+
+    def _end(self) -> None:
+        """Look at what libraries keep, when all that is the model's was."""
+        self._own, tells = False, self.tells_fakes
+        while self._theirs:
+            self._look(self._theirs.pop())
+            self._follow()
+        self.tells_fakes = tells  # what libraries keep is not what the model says
+        for holder, names in self._libraries.values():
+            table = vars(holder)
+            self._lent += [(holder, name, table[name]) for name in self._said if name in table]
+            self._lent += [(holder, name, _MISSING) for name in names if name not in table]
 
     def _follow(self) -> None:
         """Look at what waits, and at what that leads to."""
@@ -270,6 +289,8 @@ class Reach:
             self._slot(slot, item)
         if table is None and not _in_python(cls):
             self._look(gc.get_referents(item))
+            if says_all(cls):
+                self.stateful.append(item)
         if isinstance(item, dict):
             self._dict(item)
         elif isinstance(item, (list, set, deque)):
@@ -403,14 +424,15 @@ class Reach:
         """What some code names: globals, attributes of modules of Python's, methods."""
         names, stored, said = _named(code)
         self.spaces[id(space)] = space
+        self._codes.append((code, space))
         self.tells_fakes |= not _TELLING.isdisjoint(names)
         self._assigned(stored, space)
         by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
         if by_name and id(space) not in self._seen:
             self._seen.add(id(space))
             self._tables.append((space, dict(space)))
-        found = []
-        present, within, libraries = _present(code, names, space)
+        present, within, libraries, found = _present(code, names, space)
+        found = [*found]
         for table, each in within:
             self._within(table, each)
         self._said |= said
@@ -576,17 +598,18 @@ class Reach:
         yield self._slots, _slot_back
         yield self._functions, _function_back
         yield self._classes, _class_back
-        yield self._names, _name_back
-        yield self._attributes, _attribute_back
-        yield self._lent, _lent_back
+        # What was found once more after an import goes back to what it was first.
+        yield reversed(self._names), _name_back
+        yield reversed(self._attributes), _attribute_back
+        yield reversed(self._lent), _lent_back
         yield self._contexts, _context_back
         yield self.caches, _cache_back
 
     def restore_last(self) -> None:
         """The same of globals of torch and others: the ways back of settings go by them."""
-        for pair in self._spaces:
+        for pair in reversed(self._spaces):
             _space_back(pair)
-        for found in self._last:
+        for found in reversed(self._last):
             _name_back(found)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
@@ -650,6 +673,17 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if issubclass(cls, (dict, list, set, deque, tuple, BaseException)) or _keeps(cls):
         return Reach._object
     return None
+
+
+@functools.lru_cache(maxsize=4096)
+def says_all(cls: Any) -> bool:
+    """Whether objects of a class that the standard library made in C say all that is in them, and take it
+    again: texts in memory, elements of XML."""
+    return (
+        cls.__module__.partition(".")[0] in sys.stdlib_module_names
+        and hasattr(cls, "__setstate__")
+        and cls.__getstate__ is not object.__getstate__
+    )
 
 
 def _hashes(cls: type) -> bool:
@@ -725,39 +759,71 @@ def _named(code: CodeType) -> _Names:
                 names |= inner
                 stored |= more
                 said |= others
+        if _IMPORTS.search(code.co_code[::2]):
+            names.add("__package__")
         found = frozenset(names), frozenset(stored), frozenset(said)
         known = _NAMED[id(code)] = (code, found)
     return known[1]
 
 
-_Found = tuple[list[str], list[tuple[dict[str, Any], str | None]], list[Any]]
-_PRESENT: dict[int, tuple[CodeType, int, int, _Found]] = {}
-"""Which of them there are, as long as the globals and the modules are as many."""
+_Found = tuple[list[str], list[tuple[dict[str, Any], str | None]], list[Any], list[Any]]
+_Places = list[tuple[Mapping[str, Any], str]]
+_PRESENT: dict[int, tuple[CodeType, int, int, _Places, list[int], _Found]] = {}
+"""Which of them there are, and where that was looked up, as long as there are as many modules and
+attributes of libraries, and the same ones."""
 
 
 def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _Found:
     """The names in some code that are globals, or modules that are imported; what it may change in
-    libraries, by their attributes and a name; and those libraries, with the classes in them that it
-    names."""
+    libraries, by their attributes and a name; those libraries, with the classes in them that it names; and
+    what others have put there."""
     known = _PRESENT.get(id(code))
-    if known is None or known[1:3] != (len(space), len(sys.modules)):
-        present = [name for name in names if name in space or name in sys.modules]
-        values = [space[name] if name in space else sys.modules.get(name) for name in present]
-        modules = [v for v in values if isinstance(v, ModuleType)]
-        within = list(_changeable(code, names, modules))
-        closed = [m for m in modules if _is_closed(m.__name__)]
-        named = [*values, *(vars(m)[name] for m in closed for name in names & vars(m).keys())]
-        libraries: list[Any] = [*closed]
-        for value in named:
-            if isinstance(value, type) and not value.__flags__ & _IMMUTABLE:
-                if _is_closed(value.__module__):
-                    libraries.append(value)
-                    within += _told(value, names)
-            elif type(value) in (FunctionType, _LRU) and _is_closed(value.__module__):
-                within += _kept_by(value)
-        found = present, within, libraries
-        known = _PRESENT[id(code)] = code, len(space), len(sys.modules), found
-    return known[3]
+    if known is not None:
+        _, modules, size, places, before, found = known
+        if (
+            modules == len(sys.modules)
+            and size == len(space) + sum(map(len, map(vars, found[2])))
+            and before == [id(table.get(name)) for table, name in places]
+        ):
+            return found
+    found, places = _looked_up(code, names, space)
+    size = len(space) + sum(map(len, map(vars, found[2])))
+    before = [id(table.get(name)) for table, name in places]
+    _PRESENT[id(code)] = code, len(sys.modules), size, places, before, found
+    return found
+
+
+def _looked_up(
+    code: CodeType, names: frozenset[str], space: dict[str, Any]
+) -> tuple[_Found, _Places]:
+    present = [name for name in names if name in space or name in sys.modules]
+    places: _Places = [(space if name in space else sys.modules, name) for name in present]
+    if "__package__" in present:  # what it imports may be told by where it is itself
+        present += _above(space["__package__"])
+    values = [space[name] if name in space else sys.modules.get(name) for name in present]
+    modules = [v for v in values if isinstance(v, ModuleType)]
+    within = list(_changeable(code, names, modules))
+    closed = [m for m in modules if _is_closed(m.__name__)]
+    inside = [(vars(m), name) for m in closed for name in names & vars(m).keys()]
+    values += (table[name] for table, name in inside)
+    libraries: list[Any] = [*closed]
+    for value in values:
+        if isinstance(value, type) and not value.__flags__ & _IMMUTABLE:
+            if _is_closed(value.__module__):
+                libraries.append(value)
+                within += _told(value, names)
+        elif type(value) in (FunctionType, _LRU) and _is_closed(value.__module__):
+            within += _kept_by(value)
+    put = [table[name] for table, name in inside if isinstance(table[name], FunctionType)]
+    put = [f for f in put if not _opaque(f.__module__) and not _installed(f.__module__)]
+    return (present, within, libraries, put), places + inside
+
+
+def _above(package: Any) -> list[str]:
+    """A package, and those that it is in."""
+    parts = package.split(".") if isinstance(package, str) and package else []
+    names = (".".join(parts[: n + 1]) for n in range(len(parts)))
+    return [name for name in names if name in sys.modules]
 
 
 def _is_closed(name: str | None) -> bool:

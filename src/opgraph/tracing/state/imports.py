@@ -1,0 +1,70 @@
+"""Modules that a forward is the first to import. They stay imported, with all that their import does: so
+it is done as if there were no trace, and what the forward does with them afterwards is guarded like the
+rest."""
+
+from __future__ import annotations
+
+import _frozen_importlib as importing
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils import _python_dispatch as dispatching
+
+from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
+
+_FIRST = "_find_and_load"
+"""What Python calls to import a module that is not there yet, whoever asks for it."""
+
+
+class Imports:
+    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names."""
+
+    def __init__(self, heard: Callable[[set[str]], None]) -> None:
+        self._heard, self._plain = heard, getattr(importing, _FIRST)
+        self._within = threading.local()
+
+    def begin(self) -> None:
+        """Hear from now on."""
+        setattr(importing, _FIRST, self._imported)
+
+    def end(self) -> None:
+        """Hear no more."""
+        if getattr(importing, _FIRST) == self._imported:
+            setattr(importing, _FIRST, self._plain)
+
+    def _imported(self, name: str, import_: Any) -> Any:
+        if getattr(self._within, "one", False):  # that another one imports
+            return self._plain(name, import_)
+        self._within.one, before = True, set(sys.modules)
+        try:
+            with _undisturbed():
+                return self._plain(name, import_)
+        finally:
+            try:
+                self._heard(sys.modules.keys() - before)
+            finally:
+                self._within.one = False
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Within, none of opgraph's modes is on."""
+    functions, operators = (
+        _get_current_function_mode_stack(),
+        dispatching._get_current_dispatch_mode_stack(),
+    )
+    set_function_modes([m for m in functions if not _is_own(m)])
+    set_dispatch_modes([m for m in operators if not _is_own(m)])
+    try:
+        yield
+    finally:
+        set_function_modes(functions)
+        set_dispatch_modes(operators)
+
+
+def _is_own(mode: Any) -> bool:
+    return type(mode).__module__.startswith("opgraph.")
