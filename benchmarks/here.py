@@ -137,7 +137,7 @@ class Machine:
         """Rates are the highest and times the least of all rounds."""
         known = [d.figures for d in self.devices]
         best = {
-            key: (min if key.startswith("host") or key.endswith("overhead") else max)(
+            key: (min if key.startswith("host") or key.endswith(("overhead", "latency")) else max)(
                 f[key].value for f in known
             )
             for key in known[0]

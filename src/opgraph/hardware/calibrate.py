@@ -19,6 +19,9 @@ _SECONDS = 0.15
 """How long each measurement is repeated; the best counts, since other work can only slow one down."""
 
 
+_ROWS = (512, 4096)
+"""Elements of a short and of a long row of weights."""
+
 _COLD = 2**28
 """Bytes that no cache holds."""
 
@@ -47,13 +50,16 @@ def calibrate(
     cache = _cache(kind)
     drawn = _copy(kind, cache // 8, best) if kind == "cpu" and cache else 0.0
     say(f"copy of {max(copies) >> 20} MiB: {bandwidth / 1e9:.1f} GB/s")
+    late = _row_latency(best) if kind == "cpu" else 0.0
+    say(f"a row of weights comes after {late * 1e9:.0f} ns")
     overhead = _overhead(kind, best)
     say(f"an operator with nothing to do: {overhead * 1e6:.1f} µs")
     rows = list(_kernels(kind, "float32" if kind == "cpu" else "float16", best))
     say(f"{len(rows)} products of 1, 16 and 128 rows, convolutions, attention and copies")
     host = _host(kind, clock)
     say(f"a call of an operator {host[0] * 1e6:.1f} µs, of a module {host[1] * 1e6:.1f} µs")
-    memory = {"bandwidth": bandwidth, "cache": cache, "cache_bandwidth": max(drawn, bandwidth)}
+    memory = {"bandwidth": bandwidth, "cache": cache, "cache_bandwidth": max(drawn, bandwidth),
+              "row_latency": late}  # fmt: skip
     return _file(kind, peaks, memory, overhead, host), rows
 
 
@@ -162,6 +168,17 @@ def _copy(kind: str, size: int, best: Best) -> float:
     source = torch.ones(size // 4, device=kind)
     target = torch.empty_like(source)
     return 2 * size / best(lambda: target.copy_(source))
+
+
+def _row_latency(best: Best) -> float:
+    """Seconds by which a row of weights comes later than what lies behind it: short rows against long ones
+    of as many bytes, which no cache holds."""
+    rows, seconds = [], []
+    for k in _ROWS:
+        rows.append(_COLD // (4 * k))
+        weight, x = torch.ones(rows[-1], k), torch.ones(1, k)
+        seconds.append(best(partial(torch.nn.functional.linear, x, weight)))
+    return max(0.0, (seconds[0] - seconds[1]) / (rows[0] - rows[1]))
 
 
 def _overhead(kind: str, best: Best) -> float:

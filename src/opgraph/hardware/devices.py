@@ -28,7 +28,9 @@ _MOST = {"sustained": 1.5, "link.reached": 1.0, "link.multicast": 1.0, "network.
 _FIGURES = {
     "matrix": _DTYPES,
     "vector": _DTYPES,
-    "memory": frozenset({"bandwidth", "capacity", "context", "cache", "cache_bandwidth"}),
+    "memory": frozenset(
+        {"bandwidth", "capacity", "context", "cache", "cache_bandwidth", "row_latency"}
+    ),
     "execution": frozenset({"units", "clock", "launch_overhead"}),
     "link": frozenset(
         {"bandwidth", "reached", "multicast", "latency", "start", "block_start", "devices"}
@@ -161,6 +163,12 @@ class Device:
     def cache_bandwidth(self) -> float | None:
         """Bytes/s that the last-level cache gives; None where the file does not say."""
         return self.figure("memory.cache_bandwidth")
+
+    @property
+    def row_latency(self) -> float:
+        """Seconds that pass before a row of a product's weights comes from a CPU's memory, whose
+        prefetchers begin anew with each; 0 where the file does not say."""
+        return self.figure("memory.row_latency") or 0.0
 
     @property
     def units(self) -> int:

@@ -1,7 +1,8 @@
 """What one kernel takes of a device: the seconds that its arithmetic and its traffic need, by what such a
 kernel reaches there.
 
-    seconds = ((arithmetic + waiting)^q + traffic^q)^(1/q) + conversion + packing + gap
+    seconds = ((arithmetic + waiting)^q + traffic^q)^(1/q) + conversion + gap
+    seconds = arithmetic + traffic + packing            of what a CPU's library copies before it multiplies
 
 *Arithmetic* is at the device's sustained peak for the dtype. A product runs over tiles, in waves over the
 units of the device; the tile, and into how many parts its sums are split, are those that take least, as a
@@ -9,9 +10,11 @@ library would choose. Few rows are not padded to those of a matrix instruction: 
 the other units, so that a product of one row is bound by its bytes in any dtype. A CPU has no tiles.
 *Waiting* is until the units have drawn a tile's operands at the cache's bandwidth, where that takes longer,
 and have added up partial sums.
-*Traffic* is at the sustained bandwidth of the memory, or at the cache's for what that still holds.
+*Traffic* is at the sustained bandwidth of the memory, or at the cache's for what that still holds; from
+a CPU's memory each row of a product's operands comes after a latency.
 *Conversion* is what a contiguous convolution on matrix units moves once more, into channels-last and back;
-*packing* what a CPU's library copies before it multiplies.
+*packing* what a CPU's library copies once more into panels: it reads all of it before it multiplies, so
+that none of this hides behind the arithmetic.
 
 The shares go by the class of work and never by model; docs/prediction-accuracy.md says on what they were
 fitted, and how well they hold on what they were not fitted to.
@@ -173,6 +176,9 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
     moving = (task.bytes - near) / bandwidth + near / max(bandwidth, cache_bandwidth(device, reach))
     if device.kind == "gpu":
         moving = max(moving, serial(task))
+    elif kind == "matmul" and task.contraction is not None and task.bytes:
+        rows = task.contraction.batch * (task.contraction.m + task.contraction.n)
+        moving += rows * device.row_latency * (1 - near / task.bytes)
     gap = 0.0 if device.kind == "cpu" else device.launch_overhead
     units = computing + waiting
     longer, q = max(units, moving), reach.overlap
@@ -180,7 +186,7 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
     if converts(task, device):
         both += moving * reach.conversion
     if packs(task, device):
-        both += 2 * task.read / device.sustained_bandwidth
+        both = units + moving + panels(task, device, reach)
     bound = Bound.LAUNCH if both < gap else bound_of(computing, waiting, moving)
     return KernelCost(both + gap, bound, computing, waiting)
 
@@ -263,6 +269,13 @@ def packs(task: Task, device: Device) -> bool:
     they are written and read once more. A product with a vector reads them as they are."""
     sizes = task.contraction
     return device.kind == "cpu" and sizes is not None and min(sizes.m, sizes.n) > 1
+
+
+def panels(task: Task, device: Device, reach: Reach = FITTED) -> float:
+    """Seconds of writing packed operands and reading them once more, as far as the cache goes there."""
+    near, far = cache_bandwidth(device, reach), device.sustained_bandwidth
+    held = min(task.read, device.cache)
+    return 2 * (held / max(near, far) + (task.read - held) / far)
 
 
 def converts(task: Task, device: Device) -> bool:
