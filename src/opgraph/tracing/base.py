@@ -327,6 +327,7 @@ def staged(
             except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
                 before.restore()
                 guard.lacking.clear()
+        stack.callback(guard.restore_late)
         yield Stage(args, kwargs, weights, mode, guard)
 
 

@@ -25,6 +25,7 @@ import sqlite3
 import sys
 import threading
 import time
+import warnings
 import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -977,12 +978,14 @@ class Assigning(nn.Module):
 
 
 LATE = """
-import torch
+import logging, os, sys, torch, warnings
 FLAG, TABLE, WEIGHT, NUMBERS = 1, {}, torch.ones(2), iter([1, 2])
 def is_plain(x): return type(x) is torch.Tensor
 def set_flag():
     global FLAG
     FLAG += 1
+    logging.getLogger("torch._dynamo").level, globals()["OWN"] = 7, 1
+    os.open, sys.stdout, warnings.filters = print, None, []
 """
 
 
@@ -1021,14 +1024,21 @@ def test_modules_that_a_forward_is_the_first_to_import(
     for name in "abc":
         (tmp_path / f"late_{name}.py").write_text(LATE)
     monkeypatch.syspath_prepend(tmp_path)
+    logger = logging.getLogger("torch._dynamo")  # which says nothing during a run
+
+    def others() -> Any:
+        return os.open, sys.stdout, warnings.filters, logger.level, logger.disabled
+
+    before = others()
     profile = profiled(Importing())
+    assert others() == before
     assert {node.op for node in profile.graph.nodes} == {"input", "add", "output"}
     assert not profile.model.notes
     late: Any = next(m for name, m in sys.modules.items() if name in ("late_a", "late_b", "late_c"))
     del sys.modules[late.__name__]
     assert (late.FLAG, late.TABLE, late.WEIGHT.tolist()) == (1, {}, [1, 1])
     assert next(late.NUMBERS) == 1
-    assert not hasattr(late, "NEW")
+    assert not vars(late).keys() & {"NEW", "OWN", "type"}
 
 
 REBOUND: Any = None

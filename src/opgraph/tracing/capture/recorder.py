@@ -14,7 +14,7 @@ import weakref
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from types import FrameType
@@ -221,7 +221,16 @@ class Recorder:
         try:
             world = self.capture.among_ranks() if self.capture.spread else nullcontext()
             running = nullcontext() if self.capture.guard is None else self.capture.guard.running()
-            with running, world, self.capture, self._functions, handed.following():
+            with (
+                running,
+                world,
+                self.capture,
+                self._functions,
+                handed.following(),
+                ExitStack() as late,
+            ):
+                if self.capture.guard is not None:
+                    late.callback(self.capture.guard.restore_late)
                 return self.complete(call()), None
         except InputError:
             raise

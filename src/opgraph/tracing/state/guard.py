@@ -93,6 +93,7 @@ class Guard:
         self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
         self._values: list[tuple[Tensor, Tensor]] = []
         self._own: set[int] = set()
+        self._late: list[_Remembered] = []
         self._settings = settings()
         self._signals = Signals()
         try:
@@ -112,39 +113,21 @@ class Guard:
                 self._remark(
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
-            self._tensors: list[_Looks] = []
-            self._states: list[Callable[[], Any]] = []
-            self._arrays: list[Callable[[], Any]] = []
-            self._iterators: list[Copies] = []
-            self._look()
-
-    def _look(self, tensors: int = 0, states: int = 0, arrays: int = 0, iterators: int = 0) -> None:
-        """Look closer at what was found, from the so manieth of each on."""
-        reach = self._reach
-        self._tensors += [_Looks(t) for t in list(reach.tensors.values())[tensors:]]
-        self._states += self._found_states(reach.stateful[states:])
-        self._arrays += self._copied_arrays(reach.arrays[arrays:])
-        self._iterators.append(Copies(reach.iterators[iterators:]))
-
-    def _lend(self) -> None:
-        if self._iterators[-1].of:
-            self._reach.lend(self._iterators[-1].of)
+            self._first = _Remembered(self._reach, self)
 
     def _imported(self, modules: set[str]) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on."""
-        reach = self._reach
-        known = len(reach.tensors), len(reach.stateful), len(reach.arrays), len(reach.iterators)
         with _plainly():
-            reach.imported(modules)
-            self._look(*known)
-        self._lend()
+            late = _Remembered(self._reach.after(modules), self)
+        self._late.append(late)
+        late.lend()
         self._effects.hear()
         self.when_imported()
 
     def begin(self) -> None:
         """From here on things are changed, and are to be restored, whatever comes."""
         try:
-            self._lend()
+            self._first.lend()
             self._effects.begin()
             self._imports.begin()
         except BaseException:
@@ -273,25 +256,40 @@ class Guard:
 
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`."""
+        self.restore_late()
         self._imports.end()
         self.remarks += self._effects.end()
-        self.remarks += (remark for copies in self._iterators for remark in copies.advanced())
-        with _plainly(), torch.no_grad():
-            for items, back in self._reach.undoing():
-                self._each(items, back)
-            self._each(self._tensors, _Looks.restore)
-            self._each(self._copies.values(), _write_back)
-            self._each(self._values, lambda pair: pair[0].copy_(pair[1]))
-            self._each(self._tensors, _Looks.restore_version)
-            self._each(self._arrays, lambda back: back())
-            self._each(self._states, lambda back: back())
-            self._copies.clear()
+        self._bring_back(self._first, self._copies.values(), self._values)
+        self._copies.clear()
         self._each(self._settings, set_back)
         self._each([self._reach], Reach.restore_last)
         self._signals.end()
         # Cycles lead through these: inputs would stay until the next search for rubbish.
-        del self._reach, self._tensors, self._states, self._arrays, self._iterators, self._values
-        del self._imports, self.when_imported
+        del self._reach, self._first, self._values, self._imports, self.when_imported
+        self._late.clear()
+
+    def restore_late(self) -> None:
+        """Bring back what the model imported, as long as all that opgraph itself changed for the run is
+        changed: it was so already when that was looked at."""
+        for late in reversed(self._late):
+            if not late.is_back:
+                late.is_back = True
+                self._bring_back(late)
+                self._each([late.reach], Reach.restore_last)
+
+    def _bring_back(
+        self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
+    ) -> None:
+        self.remarks += of.iterators.advanced()
+        with _plainly(), torch.no_grad():
+            for items, back in of.reach.undoing():
+                self._each(items, back)
+            self._each(of.tensors, _Looks.restore)
+            self._each(copies, _write_back)
+            self._each(values, lambda pair: pair[0].copy_(pair[1]))
+            self._each(of.tensors, _Looks.restore_version)
+            self._each(of.arrays, lambda back: back())
+            self._each(of.states, lambda back: back())
 
     def _remark(self, text: str) -> None:
         self.remarks.append(Remark("state", text))
@@ -305,7 +303,7 @@ class Guard:
             except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
                 self._remark(f"not all is as it was before the run: {first_line(error)}")
 
-    def _found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
+    def found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for item in items:
             try:
                 yield _state(item)
@@ -315,7 +313,7 @@ class Guard:
                 name = type(item).__qualname__
                 self._remark(f"an object ({name}) was not guarded: {first_line(error)}")
 
-    def _copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
+    def copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for found in items:
             size, copy = _memory(found)
             if self.taken + size > self.limit:
@@ -338,6 +336,22 @@ def guarded(roots: Iterable[Any]) -> Iterator[Guard]:
             yield guard
     finally:
         guard.restore()
+
+
+class _Remembered:
+    """What was found in one look at what is reachable, with what it was then."""
+
+    def __init__(self, reach: Reach, guard: Guard) -> None:
+        self.reach, self.is_back = reach, False
+        self.tensors = [_Looks(t) for t in reach.tensors.values()]
+        self.states = list(guard.found_states(reach.stateful))
+        self.arrays = list(guard.copied_arrays(reach.arrays))
+        self.iterators = Copies(reach.iterators)
+
+    def lend(self) -> None:
+        """Let copies of iterators stand in for them, until all is brought back."""
+        if self.iterators.of:
+            self.reach.lend(self.iterators.of)
 
 
 class _Writes(TorchDispatchMode):

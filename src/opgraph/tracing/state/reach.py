@@ -19,7 +19,7 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import getattr_static
 from logging import Logger
 from mmap import mmap
@@ -182,18 +182,21 @@ class Reach:
         found._end()
         return found
 
-    def imported(self, modules: Iterable[str]) -> None:
-        """Modules were imported since: look at those of a person's own, and at what code that is followed
-        may change in them. What is remembered twice goes back to what it was first."""
+    def after(self, modules: Iterable[str]) -> Reach:
+        """Modules were imported since: what is reachable by now and was not. That is what is in those of a
+        person's own, and what code that is followed may change in them."""
         modules = [name for name in modules if name.partition(".")[0] != "opgraph"]
         names = {part for name in modules for part in (name, name.rpartition(".")[2])}
-        self._own = True
-        self._look(sys.modules[name] for name in modules if not _is_closed(name))
+        empty: dict[str, Any] = {name: [] for name in _OF_A_LOOK}
+        late = replace(self, tensors={}, _own=True, **empty)
+        late._look(sys.modules[name] for name in modules if not _is_closed(name))
         for code, space in list(self._codes):
             if not names.isdisjoint(_named(code)[0]):
-                self._code(code, space)
-        self._follow()
-        self._end()
+                late._code(code, space)
+        late._follow()
+        late._end()
+        self.tells_fakes, self.complete = late.tells_fakes, late.complete
+        return late
 
     def _end(self) -> None:
         """Look at what libraries keep, when all that is the model's was."""
@@ -598,18 +601,17 @@ class Reach:
         yield self._slots, _slot_back
         yield self._functions, _function_back
         yield self._classes, _class_back
-        # What was found once more after an import goes back to what it was first.
-        yield reversed(self._names), _name_back
-        yield reversed(self._attributes), _attribute_back
-        yield reversed(self._lent), _lent_back
+        yield self._names, _name_back
+        yield self._attributes, _attribute_back
+        yield self._lent, _lent_back
         yield self._contexts, _context_back
         yield self.caches, _cache_back
 
     def restore_last(self) -> None:
         """The same of globals of torch and others: the ways back of settings go by them."""
-        for pair in reversed(self._spaces):
+        for pair in self._spaces:
             _space_back(pair)
-        for found in reversed(self._last):
+        for found in self._last:
             _name_back(found)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
@@ -617,6 +619,13 @@ class Reach:
         for module in modules:
             held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
             self._tables += [(t, dict(_base(t).items(t))) for t in held]
+
+
+_OF_A_LOOK = (
+    "stateful arrays caches iterators _empty _tables _holders _objects _slots _classes _functions _names "
+    "_last _spaces _attributes _contexts _history _lent"
+).split()
+"""The lists of what was found, with what it was then."""
 
 
 def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
