@@ -15,6 +15,7 @@ import pytest
 
 from opgraph.analysis.layers import Loops, layers
 from opgraph.cli import main
+from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.results import Profile
 
 Saved = Callable[[str], Profile]
@@ -36,6 +37,20 @@ def test_every_multiplication_is_in_a_layer(saved: Saved, name: str) -> None:
     assert found.macs + sum(n for _, n in found.lost) == profile.totals.cost.macs
     assert not found.lost
     assert sum(x.loops.macs for x in found.runs) == found.macs
+
+
+def test_a_product_with_a_vector_has_one_filter() -> None:
+    product = Kernel(
+        "aten.mv", "matmul", flops=2 * 8 * 5, shapes=((8, 5), (5,)), out_shapes=((8,),)
+    )
+    inner = Kernel("aten.dot", "matmul", flops=2 * 8, shapes=((8,), (8,)), out_shapes=((),))
+    node = Node(1, "call", "mv", "", kernels=(product, inner))
+    found = layers(Graph((node,), (), ()))
+    assert [x.loops for x in found.layers] == [
+        Loops(1, 1, 1, 5, (8, 1)),
+        Loops(1, 1, 1, 8, (1, 1)),
+    ]
+    assert not found.lost
 
 
 def test_a_transformer_repeats(saved: Saved) -> None:

@@ -232,7 +232,10 @@ def _said(node: Node, name: str, size: int, default: int) -> tuple[int, ...]:
 
 def _products(kernel: Kernel) -> Iterator[Loops]:
     """A kernel as (batches of) matrix products, of the unfolded input where it is a convolution: one, or
-    two where a backward computes the gradients of both operands."""
+    two where a backward computes the gradients of both operands. A product with a vector has one filter."""
     if (sizes := contraction_of(kernel)) is not None:
         nest = Loops(1, sizes.batch, sizes.n, sizes.k, (sizes.m, 1))
         yield from (nest,) * (kernel.macs // max(1, nest.macs))
+    elif kernel.category == Category.MATMUL and len(kernel.out_shapes[0]) < 2:
+        rows = prod(int(n) for n in kernel.out_shapes[0])
+        yield Loops(1, 1, 1, kernel.macs // max(1, rows), (rows, 1))
