@@ -37,10 +37,10 @@ STARTING = 12.0
 """Seconds for a worker to start and import torch and a library."""
 
 
-def overhead(models: Sequence[str]) -> tuple[int, float, float, float]:
+def overhead(models: Sequence[str]) -> tuple[int, float, float, float, float]:
     """Cases of a survey with one worker after its first group, the processor seconds of the worker for
-    them, those of all else in that time (the driver and the processes of Ray), and the seconds on the
-    clock."""
+    them, those of all else in that time (the driver and the processes of Ray), the seconds on the clock,
+    and those of them in which the worker waited for a processor that others had."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "x"
         asked = [word for model in models for word in ("--models", model)]
@@ -48,38 +48,42 @@ def overhead(models: Sequence[str]) -> tuple[int, float, float, float]:
             [sys.executable, "-m", "opgraph", "survey", *asked, "--jobs", "1", "-q", "-o", folder],
             stdout=subprocess.DEVNULL,
         )
-        spent: dict[int, tuple[bool, float]] = {}
-        first, begun, start = (0.0, 0.0), False, 0.0
+        spent: dict[int, tuple[bool, float, float]] = {}
+        first, begun, start = (0.0, 0.0, 0.0), False, 0.0
         while driver.poll() is None:
             spent |= _spent(driver.pid)
-            sums = tuple(
-                sum(s for own, s in spent.values() if own is worker) for worker in (True, False)
+            inside, outside = (
+                sum(s for own, s, _ in spent.values() if own is worker) for worker in (True, False)
             )
+            now = (inside, outside, sum(w for own, _, w in spent.values() if own))
             if not begun and any((folder / "cases").rglob("*.parquet")):
-                first, begun, start = (sums[0], sums[1]), True, time.monotonic()
+                first, begun, start = now, True, time.monotonic()
             time.sleep(1)
         ((cases,),) = atlas(folder).sql("select count(*) from cases").rows
         return (
             int(str(cases)) - GROUP,
-            sums[0] - first[0],
-            sums[1] - first[1],
+            now[0] - first[0],
+            now[1] - first[1],
             time.monotonic() - start,
+            now[2] - first[2],
         )
 
 
-def _spent(root: int) -> dict[int, tuple[bool, float]]:
-    """Whether each process below one is a worker, and the processor seconds that it has taken."""
+def _spent(root: int) -> dict[int, tuple[bool, float, float]]:
+    """Whether each process below one is a worker, the processor seconds that it has taken, and those that
+    it waited for a processor."""
     children: dict[int, list[int]] = {}
-    taken: dict[int, tuple[bool, float]] = {}
+    taken: dict[int, tuple[bool, float, float]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             fields = (path / "stat").read_text().rpartition(")")[2].split()
             command = (path / "cmdline").read_bytes()
+            waited = int((path / "schedstat").read_text().split()[1]) / 1e9
         except OSError:
             continue
         worker = command.startswith(b"ray::") and b"Agent" not in command
         seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        taken[int(path.name)] = (worker, seconds)
+        taken[int(path.name)] = (worker, seconds, waited)
         children.setdefault(int(fields[1]), []).append(int(path.name))
     below = [root]
     for process in below:
@@ -175,14 +179,15 @@ def main() -> int:
     if not args.models:
         parts += [before[p] for p in before if p == "**Overhead"]
     else:
-        cases, inside, engine, clock = overhead(args.models)
+        cases, inside, engine, clock, waited = overhead(args.models)
         parts.append(
             f"**Overhead.** While one worker took {inside:.0f} s of processor time for {cases} cases "
-            f"(`{'`, `'.join(args.models)}`) and {clock:.0f} s on the clock, the driver and all other "
-            f"processes of Ray took {engine:.1f} s, beside what starting them takes: "
-            f"{100 * engine / inside:.1f} % of the worker's time, and {100 * engine / clock:.1f} % of a "
-            "core. Most of it goes with the clock, whatever is done: a machine that has other work to do "
-            "stretches the first figure, and on one that has not the second holds.\n"
+            f"(`{'`, `'.join(args.models)}`) and {clock:.0f} s on the clock, in {waited:.0f} s of which "
+            f"others had its processor, the driver and all other processes of Ray took {engine:.1f} s, "
+            f"beside what starting them takes: {100 * engine / clock:.1f} % of a core. Nearly all of it "
+            f"goes with the clock, whatever is done: with a processor of its own the worker needs "
+            f"{clock - waited:.0f} s, and that is {100 * engine * (1 - waited / clock) / inside:.1f} % of "
+            f"its time ({100 * engine / inside:.1f} % as it was).\n"
         )
     if not args.kills:
         parts += [before[p] for p in before if p == "**Kills"]
