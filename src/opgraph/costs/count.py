@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -56,6 +57,7 @@ _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
 )
 _POINTWISE = Formula("elementwise", first_output, "torch.Tag.pointwise: one operation an element")
 _REDUCTION = Formula("reduction", first_input, "torch.Tag.reduction: one operation an element")
+Answer = TypeVar("Answer")
 _MISFITS = (
     ArithmeticError,
     AssertionError,
@@ -172,13 +174,34 @@ def tensors_of(arguments: Any) -> list[Tensor]:
     return found
 
 
-def packed_tensors(item: Any) -> list[Tensor]:
-    """The weight and the bias in an object that torch's quantized layers keep them packed in; none in
-    anything else."""
+class Packed:
+    """An object that torch's quantized layers keep a weight and a bias in. What is asked of these is
+    remembered as long as it is there: to unpack them takes as long as a small model does."""
+
+    def __init__(self, item: Any, key: int) -> None:
+        self._item = weakref.ref(item, lambda _: _PACKED.pop(key, None))
+        self._answers: dict[Any, tuple[Any, ...]] = {}
+
+    def each(self, ask: Callable[[Tensor], Answer]) -> tuple[Answer, ...]:
+        """What `ask` gives of the weight, and of the bias."""
+        if ask not in self._answers:
+            self._answers[ask] = tuple(map(ask, tensors_of(self._item().unpack())))  # type: ignore[union-attr]
+        return self._answers[ask]
+
+
+_PACKED: dict[int, Packed] = {}
+"""By the address of an object in C, of which Python makes others as often as it is asked for."""
+
+
+def packed(item: Any) -> Packed | None:
+    """What is known of such an object; None of anything else."""
     if not isinstance(item, torch.ScriptObject):
-        return []
-    unpack = getattr(item, "unpack", None)
-    return [] if unpack is None else tensors_of(unpack())
+        return None
+    key = hash(item)
+    known = _PACKED.get(key)
+    if known is None and getattr(item, "unpack", None) is not None:
+        known = _PACKED[key] = Packed(item, key)
+    return known
 
 
 @cache
@@ -366,8 +389,8 @@ def _traffic(
         fresh = [t for t in results if all(t is not m for m in mutated)]
         read = sum(s for t, s in zip(inputs, sizes, strict=True) if t is not kwargs.get("out"))
         return read, sum(map(touched_bytes, [*mutated, *fresh]))
-    packed = sum(touched_bytes(t) for item in args for t in packed_tensors(item))
-    return sum(sizes) + packed, written
+    kept = [sum(p.each(touched_bytes)) for p in map(packed, args) if p is not None]
+    return sum(sizes) + sum(kept), written
 
 
 def _mutated(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:

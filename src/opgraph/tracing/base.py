@@ -300,8 +300,8 @@ def staged(
             stack.enter_context(torch.compiler.set_stance(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        for name in _CHATTY:
-            stack.enter_context(quiet(logging.getLogger(name)))
+        for logger in _CHATTY:
+            stack.enter_context(quiet(logger))
         stack.enter_context(_raised(compile_flags))
         set_eval(modules)
         if current() is None:
@@ -445,7 +445,9 @@ def _raised(flags: CompileFlags) -> Iterator[None]:
         torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = before
 
 
-_CHATTY = ("torch._subclasses.fake_tensor", "transformers.modeling_utils")
+_CHATTY = tuple(
+    map(logging.getLogger, ("torch._subclasses.fake_tensor", "transformers.modeling_utils"))
+)
 """What logs of a run that says nothing of the model: that an operator failed, which is in the graph, and
 which loss a model takes, which opgraph says itself."""
 

@@ -571,6 +571,10 @@ class KernelCapture(TorchDispatchMode):
         func = operator.func
         if self._unknown and not operator.zero:
             args = self._without_old_values(args, keep=bool(operator.mutated))
+        by_value = func in LOOKED_UP and type(args[0]) is FakeTensor
+        if by_value:
+            args = places_for_masks(func, args)
+            by_value = check_places(func, args)
         tensors: list[Tensor] = []
         key = None
         if predictable and torch.get_default_dtype() is self._dtype:
@@ -582,7 +586,7 @@ class KernelCapture(TorchDispatchMode):
             else:
                 if known is not None:
                     out = known.repeat(tensors, mode)
-                    self._repeated += 1
+                    self._repeated += not by_value
                     self._note(operator, args, kwargs, out, known.kernel)
                     return out
         if key is None:
@@ -596,8 +600,6 @@ class KernelCapture(TorchDispatchMode):
             out = func(*args, **kwargs)
         elif fakes:
             args = places_for_masks(func, args)
-            if func in LOOKED_UP and isinstance(args[0], FakeTensor):
-                check_places(func, args)
             out = func(*(args if func in BY_VALUES else _all_fake(args, mode)), **kwargs)
         elif self.spread and func in _BLANK and _for_exchange():
             with mode:
@@ -618,7 +620,7 @@ class KernelCapture(TorchDispatchMode):
             found = cached_call(tensors, out, kernel)
             if found is not None:
                 self._cache.calls[key] = found
-                self._repeated += 1
+                self._repeated += not by_value
         self._note(operator, args, kwargs, out, kernel)
         return out
 

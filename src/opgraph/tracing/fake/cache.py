@@ -18,10 +18,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import flop_counter
 
-from opgraph.costs.count import Operator, describe
+from opgraph.costs.count import Operator, describe, packed
 from opgraph.costs.registry import contractions, formulas
 from opgraph.record.graph import Kernel
-from opgraph.tracing.fake.tensors import CPU, LOOKED_UP, META, around
+from opgraph.tracing.fake.tensors import CPU, META, around
 
 _UNPREDICTABLE = frozenset(
     {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
@@ -126,12 +126,12 @@ def fake_call_cache() -> FakeCallCache:
 
 
 def predictable(func: Any) -> bool:
-    """Whether the results of an operator can only depend on what its arguments look like."""
+    """Whether the results of an operator can only depend on what its arguments look like, once these name
+    places that are there (see `LOOKED_UP`)."""
     name = func.name() if isinstance(func, torch._ops.OpOverload) else ""
     return (
-        name.startswith("aten::")
+        name.startswith(("aten::", "quantized::"))
         and "as_strided" not in name  # the offset it takes is not counted from its argument
-        and func not in LOOKED_UP
         and _UNPREDICTABLE.isdisjoint(func.tags)
     )
 
@@ -139,7 +139,7 @@ def predictable(func: Any) -> bool:
 def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
     """What of some arguments their results and costs can depend on; their tensors are added to
     `tensors`, in order. Raises TypeError or RuntimeError for what cannot be compared so (symbolic or
-    ragged sizes, sparse layouts, tensors whose value is known, packed weights)."""
+    ragged sizes, sparse layouts, tensors whose value is known, objects in C but for packed weights)."""
     parts: list[Any] = []
     for item in items:
         cls = type(item)
@@ -154,7 +154,10 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
             tensors.append(item)
             parts.append((cls, item.shape, item.stride(), item.dtype))
         elif isinstance(item, torch.ScriptObject):
-            raise TypeError  # packed weights cannot be compared
+            known = packed(item)
+            if known is None:
+                raise TypeError  # nothing says what is in it
+            parts.append(known)
         elif isinstance(item, (list, tuple)):
             parts.append(looks(item, tensors))
         else:
@@ -207,6 +210,7 @@ def _plain(tensor: Tensor) -> bool:
     return (
         tensor.layout is torch.strided
         and not tensor.dtype.is_complex
+        and not tensor.is_quantized
         and not tensor.is_neg()
         and all(type(n) is int for n in (*tensor.shape, *tensor.stride()))
     )

@@ -259,12 +259,17 @@ LOOKED_UP = _ROWS | _ALONG | INDEXED
 """Operators that raise for some values of what is to be looked up."""
 
 
-def check_places(func: Any, args: tuple[Any, ...]) -> None:
-    """Raise IndexError where a call looks up a place, by a real tensor, that its first argument has not."""
+def check_places(func: Any, args: tuple[Any, ...]) -> bool:
+    """Raise IndexError where a call looks up a place, by a real tensor, that its first argument has not.
+    Gives whether it looks up any by their values, so that others are to be checked again."""
     table, from_end = args[0], func in INDEXED
     looked_up = args[1] if from_end else (args[2 if func in _ALONG else 1],)
+    values = False
     for axis, index in enumerate(looked_up):
-        if type(index) is not Tensor or index.is_floating_point() or not index.numel():
+        if type(index) is not Tensor or index.is_floating_point():
+            continue
+        values = True
+        if not index.numel():
             continue
         dim = axis if from_end else args[1] if func in _ALONG else 0
         size = table.shape[dim] if table.dim() else 1
@@ -273,6 +278,7 @@ def check_places(func: Any, args: tuple[Any, ...]) -> None:
         if type(size) is int and not (-size if from_end else 0) <= least <= most < size:
             wrong = most if most >= size else least
             raise IndexError(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
+    return values
 
 
 # Devices that a model names and that are not here: what it makes on them or moves to them is on the CPU

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
+from opgraph.costs.count import dtype_name, packed, sizes_of
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter, maker
 from opgraph.sources.ranks import current, is_spread, local, spread_as
@@ -35,7 +35,7 @@ class Weights:
         self.names: dict[int, tuple[Tensor, Parameter]] = {}
         self._tensors: dict[str, Tensor] = {}
         seen: dict[int, list[str]] = {}
-        found: list[tuple[Tensor, str, str, Any]] = []
+        found: list[tuple[Tensor | _Described, str, str, Any]] = []
         for path, module in self.tree.items():
             for kind, table in (("parameter", module._parameters), ("buffer", module._buffers)):
                 for key, tensor in table.items():
@@ -47,27 +47,25 @@ class Weights:
                     else:
                         seen[id(tensor)] = []
                         found.append((tensor, name, path, kind))
-            for name, tensor in _packed(path, module):
-                seen[id(tensor)] = []
-                found.append((tensor, name, path, "parameter"))
-        for tensor, name, path, kind in found:
-            self._add(tensor, name, path, kind, tuple(seen[id(tensor)]))
-
-    def _add(self, tensor: Tensor, name: str, path: str, kind: Any, tied: tuple[str, ...]) -> None:
-        shape, numel, size = _extent(tensor)
-        parameter = _parameter(
-            name=name,
-            shape=shape,
-            dtype=dtype_name(tensor.dtype),
-            numel=numel,
-            bytes=size,
-            scope=path,
-            kind=kind,
-            trainable=bool(tensor.requires_grad),
-            tied=tied,
-        )
-        self.parameters.append(parameter)
-        self.stands_for(tensor, parameter)
+            found += ((what, name, path, "parameter") for name, what in _in_packed(path, module))
+        for item, name, path, kind in found:
+            here = isinstance(item, Tensor)
+            shape, numel, size, dtype, trainable = _described(item) if here else item
+            tied = tuple(seen[id(item)]) if here else ()
+            parameter = _parameter(
+                name=name,
+                shape=shape,
+                dtype=dtype,
+                numel=numel,
+                bytes=size,
+                scope=path,
+                kind=kind,
+                trainable=trainable,
+                tied=tied,
+            )
+            self.parameters.append(parameter)
+            if here:
+                self.stands_for(item, parameter)
 
     def stands_for(self, tensor: Tensor, parameter: Parameter) -> None:
         """From now on `tensor` is known as `parameter`."""
@@ -128,11 +126,19 @@ _PLAIN = (torch.nn.Parameter, Tensor)
 """Weights whose data are all that they are."""
 
 
-def _packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+_Described = tuple[tuple[int, ...], int, int, str, bool]
+"""Of a weight: its shape, elements, bytes, dtype, and whether it is trained."""
+
+
+def _described(tensor: Tensor) -> _Described:
+    return *_extent(tensor), dtype_name(tensor.dtype), bool(tensor.requires_grad)
+
+
+def _in_packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, _Described]]:
     """The weight and the bias that a quantized layer of torch's own keeps in an object of its own."""
-    for item in [i for _, i in _own(module) if isinstance(i, torch.ScriptObject)]:
-        tensors = (t.detach() for t in packed_tensors(item))
-        yield from zip((f"{path}.weight", f"{path}.bias"), tensors, strict=False)
+    for known in filter(None, (packed(item) for _, item in _own(module))):
+        both = known.each(_described)
+        yield from zip((f"{path}.weight", f"{path}.bias"), both, strict=False)
 
 
 def stored_bytes(tensor: Tensor) -> int:
