@@ -122,7 +122,7 @@ class Atlas:
                 said = " and ".join(k.lower().replace("_", " ") for k in kinds) or "nothing"
                 raise InputError(f"an atlas answers one select, and was asked for {said:.80}",
                                  hint="select name, flops from models limit 10")  # fmt: skip
-            found = connection.execute(_meant(connection, query))
+            found = connection.execute(_meant(connection, query, self.devices))
             columns = tuple(column[0] for column in found.description)
             return Answer(columns, tuple(tuple(map(_cell, row)) for row in found.fetchall()))
         except duckdb.Error as error:
@@ -300,7 +300,7 @@ def _models(devices: Sequence[str]) -> str:
     )
 
 
-def _meant(connection: Any, query: str) -> str:
+def _meant(connection: Any, query: str, devices: Sequence[str]) -> str:
     """A SELECT in which every short name of a column or a task is replaced by the one in the tables; a
     name that the query itself gives to something stays."""
     if not re.search(rf"latency_|{'|'.join((*SHORT, *SHORT_TASKS))}", query, re.IGNORECASE):
@@ -319,7 +319,7 @@ def _meant(connection: Any, query: str) -> str:
     for part in _parts(tree):
         if part.get("class") == "COLUMN_REF":
             *table, name = part["column_names"]
-            if name.lower() not in known and (column := _column(name)) is not None:
+            if name.lower() not in known and (column := _column(name, devices)) is not None:
                 part.update(column_names=[*table, column], alias=part["alias"] or name)
                 changed = True
         elif part.get("class") in ("COMPARISON", "OPERATOR"):
@@ -346,14 +346,16 @@ def _parts(tree: Any) -> Iterator[dict[str, Any]]:
         yield from _parts(part)
 
 
-def _column(name: str) -> str | None:
-    """The column that a short name stands for."""
-    _, of, device = name.lower().partition("latency_")
-    if of and device.isidentifier():
-        from opgraph.hardware import device as known
+def _column(name: str, devices: Sequence[str]) -> str | None:
+    """The column that a short name stands for: `latency_` with any name of one of these devices."""
+    if name.lower().startswith("latency_"):
+        from opgraph.hardware import device
 
-        with suppress(OpgraphError):
-            return latency(known(device).id)
+        for each in devices:
+            with suppress(OpgraphError):
+                known = device(each)
+                if name.lower() in (latency(n).lower() for n in (known.name, *known.aliases)):
+                    return latency(each)
     return SHORT.get(name.lower())
 
 
