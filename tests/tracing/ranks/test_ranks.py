@@ -166,22 +166,31 @@ def test_weights_that_are_kept_on_the_host_are_refused() -> None:
 
 
 def test_weights_are_gathered_in_eight_bits() -> None:
-    """As torchao casts them before its gathers; normalizations and biases stay as they are."""
+    """As torchao casts them before its gathers; normalizations and biases stay as they are. Weights on meta
+    are no others, and are trained, and scales that are there before a step are exchanged no more."""
     float8 = pytest.importorskip("torchao.float8")
     from torch.distributed.fsdp import fully_shard
 
     config = float8.Float8LinearConfig(enable_fsdp_float8_all_gather=True)
     with opgraph.ranks(WORLD):
-        model = float8.convert_to_float8_training(Model(), config=config)
+        with torch.device("meta"):
+            built = Model()
+        model = float8.convert_to_float8_training(built, config=config)
         for block in model.blocks:
             fully_shard(block)
-        profile = opgraph.profile(
-            model, torch.randn(2, 16, programs.WIDTH), mode="train", loss="sum"
-        )
+        x = torch.zeros(2, 16, programs.WIDTH)
+        profile = opgraph.profile(model, x, mode="train", loss="sum")
+        float8.precompute_float8_dynamic_scale_for_fsdp(model)
+        scaled = opgraph.profile(model, x, mode="train", loss="sum")
     found = {(e.phase, str(e.kind)): (e.times, e.bytes) for e in profile.on().exchanged}
     width = programs.WIDTH
     block = 2 * width * 4 * width + 4 * (2 * width + 4 * width + width)
     assert found["forward", "all-gather"] == (3, 3 * block)
+    updated = {n.scope for n in profile.graph.nodes if n.phase == "optimizer"}
+    assert updated == {p.scope for p in profile.graph.parameters}
+    later = {(e.phase, str(e.kind)): (e.times, e.bytes) for e in scaled.on().exchanged}
+    assert found.keys() - later.keys() == {("forward", "all-reduce")}
+    assert found.items() >= later.items()
 
 
 class Summing(torch.nn.Module):

@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from opgraph.sources.weightless import INDEXED
 
@@ -102,6 +103,8 @@ def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> 
     """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is. It has memory of its
     own, but for that which is `shared`."""
     plain = type(tensor) in (Tensor, torch.nn.Parameter, FakeTensor)
+    if not plain and tensor.layout is torch.strided and is_traceable_wrapper_subclass(tensor):
+        return _wrapped(tensor, mode)
     if not plain or tensor.layout is not torch.strided:
         return mode.from_tensor(tensor)
     if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
@@ -114,6 +117,21 @@ def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> 
             return around(meta, mode)
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return around(meta, mode)
+
+
+def _wrapped(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    """A tensor of a class that wraps others, around fake ones: with all attributes, since what such a class
+    gives to be made anew from (`__tensor_flatten__`) may read values, or leave something out."""
+    made: Tensor = Tensor._make_wrapper_subclass(
+        type(tensor), tensor.shape, tensor.stride(), tensor.storage_offset(),
+        dtype=tensor.dtype, device=CPU, requires_grad=tensor.requires_grad,
+    )  # fmt: skip
+    slots = (n for c in type(tensor).__mro__ for n in vars(c).get("__slots__", ()))
+    for name in (*vars(tensor), *slots):
+        if hasattr(tensor, name):
+            item = getattr(tensor, name)
+            setattr(made, name, fake(item, mode) if isinstance(item, Tensor) else item)
+    return made
 
 
 def around(meta: Tensor, mode: FakeTensorMode) -> FakeTensor:

@@ -151,7 +151,7 @@ def stored_bytes(tensor: Tensor) -> int:
             names, _ = flatten()
             return sum(stored_bytes(getattr(tensor, n)) for n in names)
         except (AttributeError, TypeError, RuntimeError, NotImplementedError):
-            pass
+            return sum(stored_bytes(t) for t in vars(tensor).values() if isinstance(t, Tensor))
     return int(tensor.numel() * tensor.element_size()) + sum(map(stored_bytes, _beside(tensor)))
 
 
@@ -289,13 +289,12 @@ def _stand_in(
     small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
     if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
         return tensor
-    if is_spread(tensor):
-        if current() is not None:
-            stand = spread_as(tensor, fake(local(tensor), mode, shared))
-            return stand if is_buffer else torch.nn.Parameter(stand, tensor.requires_grad)
+    if is_spread(tensor) and current() is None:
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")  # all of it is meant
     state = getattr(tensor, "quant_state", None)
-    if state is None or tensor.device.type != "meta":
+    if is_spread(tensor):
+        stand = spread_as(tensor, fake(local(tensor), mode, shared))
+    elif state is None or tensor.device.type != "meta":
         stand = fake(tensor, mode, shared)
     else:  # bitsandbytes' weight with what it keeps beside
         stand = fake(tensor.detach().as_subclass(Tensor), mode)
