@@ -9,13 +9,14 @@ from opgraph.options import Options, checked, named_options, targeted
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.loading import is_saved_profile
 from opgraph.record.profile import GUESSED
-from opgraph.results import Comparison, Costed, Profile, compared, load
+from opgraph.results import Costed, Profile, load
 
 if TYPE_CHECKING:
     from torch import nn
 
     from opgraph.hardware import Device
     from opgraph.record.graph import Graph
+    from opgraph.results import Comparison
     from opgraph.sources.base import Model
 
 __all__ = ["compare", "load", "profile", "trace"]
@@ -122,6 +123,7 @@ def compare(
                          hint="name a model")  # fmt: skip
 
     from opgraph.hardware import device
+    from opgraph.results import compared
 
     on = device(hardware) if isinstance(hardware, str) else hardware
 

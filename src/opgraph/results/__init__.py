@@ -5,16 +5,22 @@ A result is a record with its cached answers and a face: `repr`, `print`, `.draw
 `.to_pandas`, a notebook's output. The records stand in `record` and `analysis`, what they look like in
 `views`; here the two meet, and nowhere else."""
 
-from opgraph.results.comparing import (
-    CheckedTracers,
-    Comparison,
-    Plan,
-    Serving,
-    ServingPlan,
-    Sweep,
-    compared,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from opgraph.results.costed import Costed, Measured, Profile, load
+
+if TYPE_CHECKING:
+    from opgraph.results.comparing import (
+        CheckedTracers,
+        Comparison,
+        Plan,
+        Serving,
+        ServingPlan,
+        Sweep,
+        compared,
+    )
 
 __all__ = [
     "CheckedTracers",
@@ -29,3 +35,12 @@ __all__ = [
     "compared",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is of several models or of one served, which takes as long to import as all else."""
+    if name in __all__:
+        from opgraph.results import comparing
+
+        return getattr(comparing, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

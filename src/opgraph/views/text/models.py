@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from opgraph.record import units
@@ -25,37 +24,41 @@ SAMPLES = 4
 
 def families(found: Sequence[Listing], color: bool, width: int) -> str:
     """One line a family: how many names, and the first."""
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=True)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
     rows: list[tuple[str, str, str, Sequence[Listing]]] = []
     for source, group in _grouped(found, lambda f: f.source).items():
         rows.append((safe(source), f"{len(group):,}", "parameters", ()))
         for family, members in sorted(_grouped(group, lambda f: f.family).items()):
             rows.append((f"  {safe(family)}", f"{len(members):,}", _span(members), members))
-    fixed = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
-    room = width - sum(fixed) - _GAP * 4
+    # Hundreds of rows of known widths: rich would take most of the time to lay them out.
+    first, second, third = (max(map(len, column)) for column in list(zip(*rows, strict=True))[:3])
+    room = width - first - second - third - _GAP * 4
+    gap = " " * _GAP
+    body = ""
     for head, count, span, some in rows:
-        title = head if some else Text(head, style="bold cyan")
-        table.add_row(title, count, span, _sample(some, room))
+        line = f"{fit(head, first)}{gap}{count:>{second}}{gap}{span:>{third}}"
+        if some:
+            body += f"{line}{gap}{fit(_sample(some, room), room).rstrip()}\n"
+        else:
+            body += draw([Text.assemble((line[:first], "bold cyan"), line[first:])], width, color)
     notes = Text(
         "\nAlso: model.py:build, package.module:Class, model.pt, model.pt2, a folder with config.json, and "
         "owner/name on a hub.\n`opgraph models PATTERN` lists the names that fit, `opgraph survey` traces "
         "them.",
         style="dim",
     )
-    return draw([table, notes], width, color)
+    return body + draw([notes], width, color)
 
 
 def _sample(members: Sequence[Listing], room: int) -> str:
     """The first names of a family, each whole, or else the shortest; that is cut where it is too long."""
     names = [safe(m.spec) for m in members[:SAMPLES]]
-    shortest = min((safe(m.spec) for m in members), key=len, default="")
-    tried = [", ".join(names[:most]) + (", …" if most < len(members) else "")
-             for most in range(len(names), 0, -1)]  # fmt: skip
-    return next((said for said in (*tried, f"{shortest}, …") if len(said) <= room), shortest)
+    for most in range(len(names), 0, -1):
+        said = ", ".join(names[:most]) + (", …" if most < len(members) else "")
+        if len(said) <= room:
+            return said
+    shortest = min((safe(m.spec) for m in members), key=len)
+    said = f"{shortest}, …"
+    return said if len(said) <= room else shortest
 
 
 def names(
