@@ -116,8 +116,8 @@ CODES: dict[str, Code] = {
         "Choose a device with such units, or `--dtype bfloat16` where it runs in 32 bits.",
     ),
     "autocast": Code(
-        "The forward turns mixed precision on for a device that the tensors of a trace are not on, so that "
-        "it ran in the precision of its weights; or off, which `--autocast` does not heed.",
+        "The forward turns mixed precision on for a device that is not the target, so that it ran in the "
+        "precision of its weights; or off, which `--autocast` does not heed.",
         "`--autocast bfloat16` costs all of the model in mixed precision.",
     ),
     "compiled-differs": Code(

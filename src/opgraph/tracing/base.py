@@ -206,7 +206,7 @@ def _recorded(
     try:
         with stage.guard.listening():
             if prepare is not None:
-                with Pointers():
+                with Pointers(), substitutes.autocast(stage.weights.stand_ins()):
                     args, kwargs = prepare(module, args, kwargs, stage.mode)
             run = capture(module, args, kwargs)
     except InputError:

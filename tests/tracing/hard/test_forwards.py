@@ -64,7 +64,7 @@ def test_two_threads_at_once():
 
 @pytest.mark.parametrize(
     ("device", "enabled", "heeded"),
-    [("cpu", True, True), ("cpu", False, False), ("cuda", True, False), ("cuda", False, False)],
+    [("cpu", True, True), ("cpu", False, False), ("cuda", True, True), ("cuda", False, False)],
 )
 @pytest.mark.filterwarnings("ignore:User provided device_type of 'cuda':UserWarning")
 def test_a_forward_that_enters_autocast(device, enabled, heeded):

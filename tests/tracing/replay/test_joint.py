@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import opgraph
 from opgraph.tracing.replay.inductor import on_cuda, properties
-from opgraph.tracing.replay.joint import cuda_autocast
+from opgraph.tracing.target.autocast import cuda_autocast
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("usual_settings")]
 

@@ -203,11 +203,9 @@ class Recorder:
         self._numbers: list[int] = []  # there were after each (see `_differentiated`)
         self._differentiated_last: tuple[str, None] | None = None
         self._functions = _Functions(self)
-        self._device = "cpu"
         for tensor in weights.stand_ins():
             self.capture.memory.ignore(tensor)
-            if tensor.is_cuda:
-                self._device = "cuda"
+        self._autocast = self.substitutes.autocast(weights.stand_ins())
 
     # Running.
 
@@ -219,18 +217,15 @@ class Recorder:
         self.modules.attach()
         handed = HandedOver(self._following, self._lacks)
         try:
-            world = self.capture.among_ranks() if self.capture.spread else nullcontext()
-            running = nullcontext() if self.capture.guard is None else self.capture.guard.running()
-            with (
-                running,
-                world,
-                self.capture,
-                self._functions,
-                handed.following(),
-                ExitStack() as late,
-            ):
+            with ExitStack() as stack:
                 if self.capture.guard is not None:
-                    late.callback(self.capture.guard.restore_late)
+                    stack.enter_context(self.capture.guard.running())
+                if self.capture.spread:
+                    stack.enter_context(self.capture.among_ranks())
+                for each in (self.capture, self._functions, handed.following(), self._autocast):
+                    stack.enter_context(each)
+                if self.capture.guard is not None:
+                    stack.callback(self.capture.guard.restore_late)
                 return self.complete(call()), None
         except InputError:
             raise
@@ -570,19 +565,9 @@ class Recorder:
                 break
         else:
             record.kind = "constant"
-        if _enter_autocast() > 1:
-            self._in_autocast()
-        _leave_autocast()
         record.call.nodes += 1
         self.records.append(record)
         return len(self.records) - 1
-
-    def _in_autocast(self) -> None:
-        """Remark on autocast that is entered and does nothing: it is off, or for another device. Run again,
-        a checkpoint enters what there was."""
-        if self.phase == "forward" and not torch.is_autocast_enabled(self._device):
-            text = "autocast is entered in its forward, and is off or for a device that no tensor is on"
-            self.capture.notes[Remark("autocast", text)] = None
 
     def call_in_parts(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
         """Nodes for a call within which ranks exchanged something: one for each collective, and one for
@@ -858,10 +843,6 @@ async def _awaited(later: Any) -> Any:
 _RUN = Recorder.run.__code__
 _PLAIN = frozenset({int, float, bool, type(None)})
 _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
-_enter_autocast, _leave_autocast = (
-    torch.autocast_increment_nesting,
-    torch.autocast_decrement_nesting,
-)
 
 _NO_NODES = frozenset({torch.autograd.backward, *ADDRESSES})
 """Functions that only run others, which are nodes of their own, and those that compute nothing."""

@@ -47,12 +47,12 @@ from opgraph.tracing.replay.dynamo import Around, Backend, trace
 from opgraph.tracing.replay.joint import (
     Kept,
     Strides,
-    cuda_autocast,
     dynamo_names,
     is_again,
     lower_both,
 )
 from opgraph.tracing.target import Substitutes
+from opgraph.tracing.target.autocast import cuda_autocast
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 Layout = Literal["contiguous", "channels-last"]

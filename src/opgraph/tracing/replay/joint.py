@@ -7,11 +7,9 @@ the CPU, and taken over to a GPU that is not there before it is rewritten, parte
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 from unittest import mock
 
@@ -19,8 +17,6 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
-from torch.library import fallthrough_kernel
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from opgraph.record.profile import Phase
 
@@ -120,67 +116,6 @@ def _yes(_kind: str) -> bool:
 def _bernoulli(self: torch.Tensor, p: float = 0.5, **_how: Any) -> torch.Tensor:
     """What is drawn from random numbers everywhere but on a CPU (torch/_decomp/decompositions_for_rng)."""
     return (torch.rand_like(self, dtype=torch.float32) < p).to(self.dtype)
-
-
-_LOWER = frozenset(
-    "_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d "
-    "convolution cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv "
-    "linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell "
-    "_thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _cudnn_rnn "
-    "_scaled_dot_product_flash_attention scaled_dot_product_attention".split()
-)
-_WIDEST = frozenset(
-    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
-)
-"""Operators that CUDA's autocast runs in the lower dtype, and in the widest that comes in; the others that
-it knows run in float32 (ATen/autocast_mode.h, AT_FORALL_LOWER_PRECISION_FP and AT_FORALL_PROMOTE)."""
-_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-
-
-@contextmanager
-def cuda_autocast(lower: torch.dtype) -> Iterator[None]:
-    """Within, tensors of the CPU are computed with in mixed precision by the rules for a GPU."""
-    on_gpu, on_cpu = (
-        {
-            name.partition("::")[2]
-            for name in torch._C._dispatch_get_registrations_for_dispatch_key(key)
-            if name.startswith("aten::")
-        }
-        for key in ("AutocastCUDA", "AutocastCPU")
-    )
-    library = torch.library.Library("aten", "IMPL")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that it overrides what torch has
-            for name in on_cpu - on_gpu:
-                library.impl(name, fallthrough_kernel, "AutocastCPU")
-            for name in on_gpu:
-                library.impl(name, _in_dtype(name, lower), "AutocastCPU")
-        with torch.autocast("cpu", lower):
-            yield
-    finally:
-        library._destroy()
-
-
-def _in_dtype(name: str, lower: torch.dtype) -> Callable[..., Any]:
-    """What autocast runs for an operator: that with its floating-point inputs in another dtype."""
-    plain, _, overload = name.partition(".")
-    operator = getattr(getattr(ATEN, plain), overload or "default")
-    wanted = lower if plain in _LOWER else None if plain in _WIDEST else torch.float32
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        dtypes = [t.dtype for t in given if t.is_floating_point() and t.dtype != torch.float64]
-        dtype = wanted or reduce(torch.promote_types, dtypes, lower)
-
-        def cast(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.to(dtype) if tensor.dtype in dtypes else tensor
-
-        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
-            args, kwargs = tree_map_only(torch.Tensor, cast, (args, kwargs))
-            return operator(*args, **kwargs)
-
-    return run
 
 
 def dynamo_names(node: fx.Node) -> Iterator[str]:

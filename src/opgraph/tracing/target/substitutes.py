@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
@@ -30,6 +30,7 @@ from opgraph.record.remarks import Remark
 from opgraph.record.targets import AS_ON_A_CPU, TARGETS, Substitution, Target, chosen_for
 from opgraph.sources.ranks import local
 from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
+from opgraph.tracing.target.autocast import Followed, in_precision
 
 _ATEN = torch.ops.aten
 _EACH = tuple(t for t in TARGETS if t != "cuda")
@@ -166,6 +167,11 @@ class Substitutes:
             self.target, tuple(Substitution(op, c, dict(each), n) for (op, c, each), n in noted)
         )
 
+    def autocast(self, weights: Iterable[Tensor]) -> AbstractContextManager[None]:
+        """Within, autocast for the target is that of the tensors that stand for its own."""
+        device = "cuda" if any(t.is_cuda for t in weights) else "cpu"
+        return Followed(self.device, device, self._remark)
+
     # Each of these has the arguments of the function it stands for.
 
     def unrefused(self) -> AbstractContextManager[Any]:
@@ -192,6 +198,7 @@ class Substitutes:
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
+        query, key, value, attn_mask = in_precision((query, key, value, attn_mask))
         given = (query, key, value)
         if query.layout is torch.jagged:
             return self._attention_of_lengths(
@@ -285,6 +292,7 @@ class Substitutes:
         self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None,  # noqa: A002
         eps: float | None = None,
     ) -> Any:  # fmt: skip
+        input, weight = in_precision((input, weight), lower=False)  # noqa: A001
         given = (input,) if weight is None else (input, weight)
         followed = torch.is_grad_enabled() and any(t.requires_grad for t in given)
         fused = weight is None or weight.dtype == input.dtype
@@ -351,7 +359,7 @@ class Substitutes:
             args += tuple(named.pop(n) for n in _RECURRENT[len(args) :] if n in named)
             if named:  # packed ones, by name
                 return function(*args, **named)
-            x, *rest = args
+            x, *rest = args = in_precision(args)
             together = isinstance(rest[1], (list, tuple)) and not isinstance(rest[2], (list, tuple))
             steps = [] if together else rest.pop(0).tolist()
             hx, weights, biases, layers, dropout, train, both, *first = rest
@@ -387,6 +395,7 @@ class Substitutes:
             x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor,
             b_ih: Tensor | None = None, b_hh: Tensor | None = None,
         ) -> Any:  # fmt: skip
+            x, hx, w_ih, w_hh, b_ih, b_hh = in_precision((x, hx, w_ih, w_hh, b_ih, b_hh))
             name, (state, *cell) = fused.__name__, hx if isinstance(hx, (list, tuple)) else (hx,)
             if self._real:
                 self._as_on_a_cpu(function.__name__, name)

@@ -1,0 +1,254 @@
+"""Mixed precision (autocast) on tensors of the CPU that stand for those of a GPU: by the rules for it, and
+where a model asks for it on a GPU."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import reduce, wraps
+from typing import Any, cast
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.library import fallthrough_kernel
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from opgraph.record.remarks import Remark
+
+ATEN = torch.ops.aten
+
+_LOWER = frozenset(
+    "_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d "
+    "convolution cudnn_convolution cudnn_convolution_transpose prelu addmm addmv addr matmul einsum mm mv "
+    "linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell "
+    "_thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _cudnn_rnn "
+    "_scaled_dot_product_flash_attention scaled_dot_product_attention".split()
+)
+_WIDEST = frozenset(
+    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
+)
+"""Operators that CUDA's autocast runs in the lower dtype, and in the widest that comes in; the others that
+it knows run in float32 (ATen/autocast_mode.h, AT_FORALL_LOWER_PRECISION_FP and AT_FORALL_PROMOTE)."""
+_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+
+@contextmanager
+def cuda_autocast(lower: torch.dtype) -> Iterator[None]:
+    """Within, tensors of the CPU are computed with in mixed precision by the rules for a GPU."""
+    with cuda_rules(), torch.autocast("cpu", lower):
+        yield
+
+
+@contextmanager
+def cuda_rules(kept: dict[int, tuple[Tensor, Tensor]] | None = None) -> Iterator[None]:
+    """Within, what autocast does to tensors of the CPU is by the rules for a GPU. What weights are in the
+    lower dtype is `kept`, if it is to be."""
+    on_gpu, on_cpu = (
+        {
+            name.partition("::")[2]
+            for name in torch._C._dispatch_get_registrations_for_dispatch_key(key)
+            if name.startswith("aten::")
+        }
+        for key in ("AutocastCUDA", "AutocastCPU")
+    )
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it overrides what torch has
+            for name in on_cpu - on_gpu:
+                library.impl(name, fallthrough_kernel, "AutocastCPU")
+            for name in on_gpu:
+                library.impl(name, _in_dtype(name, kept), "AutocastCPU")
+        yield
+    finally:
+        library._destroy()
+
+
+def _in_dtype(name: str, kept: dict[int, tuple[Tensor, Tensor]] | None) -> Callable[..., Any]:
+    """What autocast runs for an operator: that with its floating-point inputs in another dtype."""
+    plain, _, overload = name.partition(".")
+    operator = getattr(getattr(ATEN, plain), overload or "default")
+    lowers, widest = plain in _LOWER, plain in _WIDEST
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        lower = torch.get_autocast_dtype("cpu")
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        dtypes = [t.dtype for t in given if t.is_floating_point() and t.dtype != torch.float64]
+        dtype = reduce(torch.promote_types, dtypes, lower) if widest else torch.float32
+        dtype = lower if lowers else dtype
+
+        def given_as(tensor: Tensor) -> Tensor:
+            if tensor.dtype not in dtypes or tensor.dtype == dtype:
+                return tensor
+            if kept is None or not (lowers and tensor.requires_grad and tensor.is_leaf):
+                return tensor.to(dtype)
+            if id(tensor) not in kept or kept[id(tensor)][1].dtype != dtype:
+                kept[id(tensor)] = tensor, tensor.to(dtype)
+            return kept[id(tensor)][1]
+
+        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+            args, kwargs = tree_map_only(Tensor, given_as, (args, kwargs))
+            return operator(*args, **kwargs)
+
+    return run
+
+
+NOT_FOLLOWED = (
+    "forward enters autocast for {}, which does nothing here: its figures are those of the precision of "
+    "weights and inputs"
+)
+MADE_BEFORE = (
+    "autocast for cuda was made before the run, and torch has it do nothing where there is no GPU: figures "
+    "are those of the precision of weights and inputs"
+)
+TURNED_OFF = "forward turns autocast off for what is to run as it is: --autocast does not heed that"
+_AGAIN = "torch.utils.checkpoint"
+"""What enters, when it runs a forward once more, what there was."""
+
+
+class Followed:
+    """Within, autocast for the target is autocast of the tensors that stand for its own, which are on the
+    CPU (`device`), or else on a fake GPU; what is for others is remarked on."""
+
+    def __init__(self, target: str, device: str, remark: Callable[[Remark], None]) -> None:
+        self._stands = target == "cuda" and device == "cpu"
+        self._own = {device, target} if self._stands else {device}
+        self._remark = remark
+        self._made: list[Any] = []
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self._stack = ExitStack()
+        self._ruled = False
+        self._dtypes: dict[str, torch.dtype] = {}
+
+    def __enter__(self) -> None:
+        stack, cls = self._stack, torch.amp.autocast_mode.autocast
+        around = _nesting() and not any(map(torch.is_autocast_enabled, self._own))
+        if around:
+            self._remark(Remark("autocast", MADE_BEFORE))
+        for name, wrapped in (("__init__", self._init), ("__enter__", self._enter)):
+            stack.enter_context(patch.object(cls, name, wrapped(vars(cls)[name])))
+        if not self._stands:
+            return
+        on = torch.is_autocast_enabled("cuda")
+        if torch.is_autocast_enabled("cpu"):
+            self._rule()
+        self._dtypes = {d: torch.get_autocast_dtype(d) for d in ("cpu", "cuda")}
+        for name, wrapped in (
+            ("is_autocast_enabled", self._is_enabled), ("set_autocast_enabled", self._set_enabled),
+            ("get_autocast_dtype", self._get_dtype), ("set_autocast_dtype", self._set_dtype),
+            ("clear_autocast_cache", self._clear),
+        ):  # fmt: skip
+            stack.enter_context(patch.object(torch, name, wrapped(getattr(torch, name))))
+        if on:  # it was entered around the run
+            torch.set_autocast_enabled("cuda", on)
+            torch.set_autocast_dtype("cuda", self._dtypes["cuda"])
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._kept.clear()
+        self._made.clear()
+
+    def _init(self, plain: Any) -> Any:
+        @wraps(plain)
+        def init(context: Any, *args: Any, **named: Any) -> None:
+            with (
+                patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+                patch.object(torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+            ):
+                plain(context, *args, **named)
+            self._made.append(context)
+
+        return init
+
+    def _enter(self, plain: Any) -> Any:
+        @wraps(plain)
+        def enter(context: Any) -> Any:
+            if context._enabled and context.device not in self._own:
+                self._remark(Remark("autocast", NOT_FOLLOWED.format(context.device)))
+            made_here = any(each is context for each in self._made)
+            if not context._enabled and sys._getframe(1).f_globals["__name__"] != _AGAIN:
+                before = context.device == "cuda" and not made_here
+                self._remark(Remark("autocast", MADE_BEFORE if before else TURNED_OFF))
+            return plain(context)
+
+        return enter
+
+    def _rule(self) -> None:
+        """Let what is computed from now on go by the rules for the target."""
+        if not self._ruled:
+            self._ruled = True
+            self._stack.enter_context(cuda_rules(self._kept))
+
+    # What torch says and is told of autocast for the GPU is that of the CPU, and the other way round.
+
+    def _is_enabled(self, plain: Any) -> Any:
+        @wraps(plain)
+        def is_enabled(device_type: str = "cuda") -> bool:
+            return bool(plain("cpu" if device_type == "cuda" else device_type))
+
+        return is_enabled
+
+    def _set_enabled(self, plain: Any) -> Any:
+        @wraps(plain)
+        def set_enabled(*args: Any) -> None:
+            *device, enabled = args
+            if device in ([], ["cuda"]):
+                plain("cpu", enabled)
+            if enabled and device in ([], ["cuda"], ["cpu"]):
+                self._rule()
+            plain(*args)
+
+        return set_enabled
+
+    def _get_dtype(self, plain: Any) -> Any:
+        @wraps(plain)
+        def get_dtype(device_type: str) -> torch.dtype:
+            if device_type not in self._dtypes:
+                return cast(torch.dtype, plain(device_type))
+            on = torch.is_autocast_enabled("cpu")
+            return cast(torch.dtype, plain("cpu")) if on else self._dtypes[device_type]
+
+        return get_dtype
+
+    def _set_dtype(self, plain: Any) -> Any:
+        @wraps(plain)
+        def set_dtype(device_type: str, dtype: torch.dtype) -> None:
+            if device_type in self._dtypes:
+                if torch.is_autocast_enabled("cpu"):
+                    plain("cpu", dtype)
+                else:
+                    self._dtypes[device_type] = dtype
+            plain(device_type, dtype)
+
+        return set_dtype
+
+    def _clear(self, plain: Any) -> Any:
+        @wraps(plain)
+        def clear() -> None:
+            self._kept.clear()
+            plain()
+
+        return clear
+
+
+def in_precision(args: Any, lower: bool = True) -> Any:
+    """Arguments of what runs instead of a function of torch, as autocast gives them to it, if it is on: in
+    the lower precision, or in float32."""
+    if not torch.is_autocast_enabled("cpu"):
+        return args
+    dtype = torch.get_autocast_dtype("cpu") if lower else torch.float32
+
+    def given(tensor: Tensor) -> Tensor:
+        plain = tensor.is_floating_point() and tensor.dtype != torch.float64
+        return tensor.to(dtype) if plain else tensor
+
+    return tree_map_only(Tensor, given, args)
+
+
+def _nesting() -> int:
+    """How many contexts of autocast are entered."""
+    torch.autocast_increment_nesting()
+    return int(torch.autocast_decrement_nesting())
