@@ -103,8 +103,8 @@ def schema(command: str) -> dict[str, object]:
     return head | found
 
 
-MAPS = ("arguments", "attributes", "by_node", "choices", "convention", "versions", "unknown", "sizes",
-        "formulas", "kwargs", "limits", "settings", "held")  # fmt: skip
+MAPS = ("arguments", "attributes", "by_node", "host_by_node", "waits", "choices", "convention",
+        "versions", "unknown", "sizes", "formulas", "kwargs", "limits", "settings", "held")  # fmt: skip
 """Objects whose keys are data: names, ids, options."""
 
 

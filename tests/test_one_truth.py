@@ -103,6 +103,7 @@ def test_the_shares_of_bounds_are_the_same(path: Path, costed: Costed, said: Sai
         assert {b["bound"]: b["share"] for b in found} == shares
     totals = json.loads(said("compare", str(path), "--json"))["totals"]
     waits = {b.value: costed.waits.get(b, 0.0) for b in map(Bound, shares)}
+    assert data["costed"]["waits"] == {b: share for b, share in waits.items() if share}
     assert {b: totals[f"{b}_bound"][0] for b in shares} == waits
 
 

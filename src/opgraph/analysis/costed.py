@@ -16,6 +16,7 @@ from opgraph.analysis.cost.totals import (
     BoundShare,
     Cost,
     Totals,
+    bound_of,
     classify,
     cost_of,
     total_seconds,
@@ -303,6 +304,12 @@ class CostedRecord:
         return None if self.prediction is None else self.prediction.by_node
 
     @property
+    def host_by_node(self) -> Mapping[int, float] | None:
+        """The same of the host, which launches them; none of a node where both are one, or a graph is
+        recorded."""
+        return None if self.prediction is None else self.prediction.by_queue["host"]
+
+    @property
     def hosted(self) -> bool:
         """Whether the host is the limit: then the seconds of nodes, which are the device's, add up to less
         than the run takes."""
@@ -356,7 +363,7 @@ class CostedRecord:
         return build_tree(
             self.graph, nodes, root=root, fold=fold,
             seconds=self.seconds_by_node, bounds=bounds, ridge=self.ridge,
-            host=None if self.prediction is None else self.prediction.by_queue["host"],
+            host=self.host_by_node,
             measured=None if self.measurement is None else self.measurement.by_node,
         )  # fmt: skip
 
@@ -400,17 +407,9 @@ class CostedRecord:
             return Bound.LAUNCH
         return self.bound_of(self.graph.nodes, self.totals.cost)
 
-    def bound_of(self, nodes: Iterable[Node], cost: Cost | None = None) -> Bound | None:
-        """What some nodes wait for together: on a device where most of their time goes, without one by
-        their intensity against the ridge point; None where nothing is moved."""
-        if (seconds := self.seconds_by_node) is None:
-            whole = cost_of(nodes) if cost is None else cost
-            return classify(whole.arithmetic_intensity, self.ridge)
-        spent: dict[Bound, float] = {}
-        for node in nodes:
-            if (bound := self.node_bounds.get(node.id)) is not None:
-                spent[bound] = spent.get(bound, 0.0) + seconds[node.id]
-        return max(spent, key=lambda b: spent[b], default=None)
+    def bound_of(self, nodes: Iterable[Node], cost: Cost) -> Bound | None:
+        """What some nodes of this cost wait for together."""
+        return bound_of(nodes, cost, self.ridge, self.node_bounds, self.seconds_by_node)
 
     @cached_property
     def parts(self) -> tuple[Subgraph, ...]:
@@ -453,7 +452,7 @@ class CostedRecord:
         """
         from opgraph.analysis.timing.roofline import roofline
 
-        return roofline(self.graph, self.parts, self.named_device(), self.work)
+        return roofline(self.graph, self.parts, self.named_device(), self.run, self.work)
 
     @cached_property
     def memory(self) -> MemoryTimeline:

@@ -173,6 +173,12 @@ class NodeView:
         return None if times is None else times.get(self.id, 0.0)
 
     @property
+    def host_seconds(self) -> float | None:
+        """Those in which the host launches it; None without a device."""
+        times = self.costed.host_by_node
+        return None if times is None else times.get(self.id, 0.0)
+
+    @property
     def measured(self) -> float | None:
         """The measured seconds; None where nothing was measured."""
         found = self.costed.measurement
@@ -223,6 +229,11 @@ class Row(WithCost):
         return total_seconds(self.records, self.costed.seconds_by_node)
 
     @property
+    def host_seconds(self) -> float | None:
+        """Those in which the host launches them; None without a device."""
+        return total_seconds(self.records, self.costed.host_by_node)
+
+    @property
     def measured(self) -> float | None:
         """The measured seconds; None where nothing was measured."""
         found = self.costed.measurement
@@ -253,7 +264,8 @@ class Row(WithCost):
             "class": self.class_name, "count": self.count, "parameters": self.parameters,
             "flops": self.flops, "macs": self.macs, "other_flops": self.other_flops,
             "bytes": self.bytes, "arithmetic_intensity": self.arithmetic_intensity,
-            "seconds": self.seconds, "measured": self.measured, "share": self.share, "bound": self.bound,
+            "seconds": self.seconds, "host_seconds": self.host_seconds, "measured": self.measured,
+            "share": self.share, "bound": self.bound,
         }  # fmt: skip
 
     def __repr__(self) -> str:

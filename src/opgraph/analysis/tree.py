@@ -18,7 +18,7 @@ from itertools import accumulate, islice
 from operator import sub
 
 from opgraph.analysis.calls import Item, ItemKind, items_of, with_ranges
-from opgraph.analysis.cost.totals import GENERIC_RIDGE, Cost, classify, running_costs
+from opgraph.analysis.cost.totals import GENERIC_RIDGE, Cost, bound_of, running_costs
 from opgraph.record.graph import Graph, Node, Value, around
 from opgraph.record.kinds import Bound
 
@@ -280,16 +280,10 @@ class Tree:
         return Cost(*own) if times == 1 else Cost(*(times * part for part in own))
 
     def bound(self, *items: Item) -> Bound | None:
-        """What an item, or some together, wait for: on a device where most of their time goes, else by
-        their intensity against the ridge point; None where nothing is moved, and nothing taken."""
-        if self.seconds is None or self.bounds is None:
-            cost = sum((self.cost(item) for item in items), Cost())
-            return classify(cost.arithmetic_intensity, self.ridge)
-        spent: dict[Bound, float] = {}
-        for node in (n for item in items for n in self.nodes_of(item)):
-            if (bound := self.bounds.get(node.id)) is not None:
-                spent[bound] = spent.get(bound, 0.0) + self.seconds.get(node.id, 0.0)
-        return max(spent, key=lambda b: spent[b]) if any(spent.values()) else None
+        """What an item, or some together, wait for (see `bound_of`)."""
+        nodes = (n for item in items for n in self.nodes_of(item))
+        cost = sum((self.cost(item) for item in items), Cost())
+        return bound_of(nodes, cost, self.ridge, self.bounds, self.seconds)
 
     @cached_property
     def idle(self) -> tuple[IdleModule, ...]:

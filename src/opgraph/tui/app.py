@@ -69,7 +69,7 @@ class Explorer(App[None]):
         self.costed, self.profile = costed, costed.profile
         self.members = Membership.of(costed)
         self.rows = [NodeView(costed, node) for node in costed.graph.nodes]
-        self.orders = [s for s in SORTS if s != "time" or costed.device is not None]
+        self.orders = [s for s in SORTS if s not in ("time", "host") or costed.device is not None]
         self.operators = list(dict.fromkeys(r.op for r in self.rows))
         self.shown: list[NodeView] = []
         self.calls = costed.tree
@@ -302,6 +302,7 @@ SORTS: dict[str, Callable[[NodeView], float]] = {
     "parameters": lambda r: -r.elements,
     "intensity": lambda r: -(r.arithmetic_intensity or 0.0),
     "time": lambda r: -(r.seconds or 0.0),
+    "host": lambda r: -(r.host_seconds or 0.0),
 }
 """Orders of the list, by the name that is shown; ties keep the order of execution."""
 
@@ -396,6 +397,8 @@ def _facts(row: NodeView) -> Iterator[tuple[str, str]]:
     yield "intensity", f"{units.intensity(row.arithmetic_intensity)} FLOPs/byte"
     if row.seconds is not None:
         yield "predicted", units.seconds(row.seconds)
+    if row.host_seconds:
+        yield "host", f"{units.seconds(row.host_seconds)} to launch it"
 
 
 def _lists(row: NodeView, part: Subgraph | None, end: str) -> Iterator[tuple[str, list[str]]]:

@@ -13,7 +13,7 @@ import opgraph
 from opgraph.analysis.cost.conventions import counted
 from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.cost.totals import Cost
-from opgraph.analysis.fusion.partition import Subgraph, fused_subgraphs
+from opgraph.analysis.fusion.partition import Subgraph, fused_subgraphs, singletons
 from opgraph.analysis.memory import fit
 from opgraph.analysis.timing.intervals import UNKNOWN, distance, interval
 from opgraph.analysis.timing.kernels import FITTED, arithmetic, kernel_cost, panels, traffic_class
@@ -309,6 +309,21 @@ def test_whole_models(saved, name):
     slow, fast = (predict(graph, device(d), Run.GRAPHS) for d in ("t4", "h100-sxm"))
     assert 0 < fast.seconds <= slow.seconds
     assert sum(fast.by_node.values()) == pytest.approx(fast.seconds)
+    for machine in (device("t4"), device("epyc-9654")):
+        alone = predict(graph, machine)
+        parts = predict_parts(workload(graph), singletons(graph), machine)
+        each = {
+            n.id: (p.seconds, p.bound) for n, p in zip(graph.nodes, parts, strict=True) if p.seconds
+        }
+        assert {n: (alone.by_node[n], alone.bounds[n]) for n in alone.bounds} == each
+        groups = fused_subgraphs(graph)
+        for group, fused in zip(
+            groups, predict_parts(workload(graph), groups, machine), strict=True
+        ):
+            apart = sum(alone.by_node.get(n, 0.0) for n in group.nodes)
+            assert fused.seconds <= apart * (1 + 1e-9)
+            if group.kernels == 1:
+                assert fused.seconds == apart
     points = roofline(graph, fused_subgraphs(graph), device("t4"))
     assert all(p.attainable <= device("t4").matrix_peak(p.dtype) for p in points)
     assert all(p.predicted > 0 for p in points)

@@ -7,7 +7,7 @@ import { type Interval, type Item, repetitions } from "./tree";
 
 /** Costs, and what must not be overlooked: nodes at which the model failed, seams between fragments, removed nodes. */
 export type Measure =
-  | "flops" | "otherFlops" | "bytes" | "memory" | "time" | "measured" | "unknown" | "kernels" | "errors" | "breaks" | "removed";
+  | "flops" | "otherFlops" | "bytes" | "memory" | "time" | "host" | "measured" | "unknown" | "kernels" | "errors" | "breaks" | "removed";
 
 /** What work waits for: on a device compute, memory or launches; without one its intensity says. */
 export type Bound = "compute" | "balanced" | "memory" | "launch" | "exposed" | "bubble";
@@ -55,6 +55,7 @@ export class Costs {
       kernels: total((k) => k.launches),
       memory: running(nodes.length, (i) => made[i]),
       time: new Float64Array(nodes.length + 1),
+      host: new Float64Array(nodes.length + 1),
       measured: running(nodes.length, (i) => (took.get(i + 1) ?? 0) / 1e6),
       errors: running(nodes.length, (i) => Number(nodes[i].error !== "")),
       breaks: running(nodes.length, (i) => Number(i > 0 && nodes[i].fragment !== nodes[i - 1].fragment &&
@@ -73,12 +74,13 @@ export class Costs {
   setDevice(device: DeviceJson | null, times = true): void {
     const { work } = this;
     const count = this.graph.nodes.length;
-    const taken = device && times ? device.queues.device : [];
-    const seconds = (n: number): number => (taken[work[n]] ?? 0) / 1e6;
+    const queue = (name: keyof DeviceJson["queues"]) => (n: number): number => device && times ? this.queued(device, name, n) : 0;
+    const seconds = queue("device");
     this.ridge = (device ?? this.generic).ridge;
     this.timeOf = device?.limit ? "device time" : "time";
     this.boundCache.clear();
     this.sums.time = running(count, seconds);
+    this.sums.host = running(count, queue("host"));
     for (const [letter, bound] of Object.entries(BOUNDS)) {
       this.waits[bound] = running(count, (n) => (device?.bounds[work[n]] === letter ? seconds(n) : 0));
     }
@@ -109,7 +111,16 @@ export class Costs {
       if (!this.item("time", item)) return null;
       return Object.values(BOUNDS).reduce((a, b) => (this.waiting(b, item) > this.waiting(a, item) ? b : a));
     }
-    const intensity = this.intensity(item);
+    return this.byIntensity(this.intensity(item));
+  }
+
+  /** What a fused subgraph of this intensity waits for, as the one kernel that it is. */
+  boundOfPart(part: number, intensity: number, device: DeviceJson | null): Bound | null {
+    return device && this.total("time") > 0 ? BOUNDS[device.fused[part]] : this.byIntensity(intensity);
+  }
+
+  /** Without a device, what FLOPs per byte say against the ridge point. */
+  private byIntensity(intensity: number | null): Bound | null {
     if (intensity === null) return null;
     const [low, high] = this.generic.balanced.map((part) => part * this.ridge);
     return intensity > high ? "compute" : intensity < low ? "memory" : "balanced";

@@ -81,7 +81,8 @@ export interface TreeJson {
 /**
  * A device, and what `opgraph` predicts for it. The ridge point is at `dtype`, the model's main one, as are the roof's
  * peak (FLOP/s) and bandwidth (bytes/s). The seconds of a run, and where the host is the `limit`, that it is. By distinct work,
- * microseconds in both queues, and what it waits for (c, m, l: compute, memory, launches); by distinct part, a subgraph run as one kernel, microseconds.
+ * microseconds in both queues, and what it waits for (c, m, l: compute, memory, launches); by distinct part, a
+ * subgraph run as one kernel, microseconds, and as `fused` what that waits for.
  */
 export interface DeviceJson {
   id: string;
@@ -97,6 +98,7 @@ export interface DeviceJson {
   memory: [number, number];
   queues: Record<"device" | "host", number[]>;
   bounds: string;
+  fused: string;
   parts: number[];
   /** The time with its interval. */
   said: string;

@@ -208,7 +208,7 @@ const MEASURES: Partial<Record<ColourMode, Measure>> = {
 };
 
 export function show(measure: Measure, value: number): string {
-  if (measure === "time" || measure === "measured") return format.seconds(value);
+  if (measure === "time" || measure === "host" || measure === "measured") return format.seconds(value);
   if (measure === "bytes" || measure === "memory") return format.size(value);
   if (measure === "flops" || measure === "otherFlops") return format.flops(value);
   return format.integer(value);

@@ -112,6 +112,7 @@ function costs(app: App, item: Item): HTMLElement {
     ],
     ["measured time", c.item("measured", item) ? share("measured") : null],
     ["predicted time", c.item("time", item) ? share("time") : null],
+    ["launched in", c.item("host", item) ? share("host") : null],
     ["before", c.total("time") ? before("time", format.seconds) : null],
     ["unknown costs", unknown ? span("warn", format.plural(unknown, "kernel")) : null],
   ]);

@@ -170,7 +170,9 @@ export class Roofline extends Plot {
     const longest = this.dots[0].seconds;
     const chosen = new Set(app.chosen && nodesIn(app.chosen));
     for (const dot of this.dots) {
-      const kind = app.colours.kind(app.tree.leaf[this.lead(dot.part)]);
+      const bound = app.costs.boundOfPart(dot.part.part, dot.intensity, app.device);
+      const kind = app.colours.mode === "bottleneck" && bound ? app.colours.marks.bounds[bound]
+        : app.colours.kind(app.tree.leaf[this.lead(dot.part)]);
       const faded = app.lit && !dot.nodes.some((n) => app.lit?.[n]);
       ctx.globalAlpha = faded ? 0.12 : 0.6;
       ctx.fillStyle = theme.dark ? kind.dark : kind.light;

@@ -46,6 +46,7 @@ const text = (name: string, key: string, width: number, value: (app: App, item: 
 
 const MEASURES: [string, Measure, number][] = [
   ["Measured", "measured", 76], ["Time", "time", 76], ["FLOPs", "flops", 84], ["Bytes", "bytes", 84],
+  ["Host", "host", 76],
 ];
 
 /** By how much an item differs from the other profile, or in the list of all nodes (`flat`) a node alone. */

@@ -304,6 +304,27 @@ def classify(intensity: float | None, ridge: float = GENERIC_RIDGE) -> Bound | N
     return Bound.MEMORY if intensity < low * ridge else Bound.BALANCED
 
 
+def longest(spent: Iterable[tuple[Bound, float]]) -> Bound | None:
+    """What most of the seconds go to, of work of which each piece waits for one thing; None where none
+    takes any."""
+    sums: dict[Bound, float] = {}
+    for bound, seconds in spent:
+        sums[bound] = sums.get(bound, 0.0) + seconds
+    return max(sums, key=lambda b: sums[b]) if any(sums.values()) else None
+
+
+def bound_of(
+    nodes: Iterable[Node], cost: Cost, ridge: float, bounds: Mapping[int, Bound] | None,
+    seconds: Mapping[int, float] | None,
+) -> Bound | None:  # fmt: skip
+    """What some nodes of this cost wait for together, be they a module, a subgraph or all: on a device,
+    where each has its bound and seconds, what most of its time goes to; else by intensity against the
+    ridge point. None where nothing is moved."""
+    if seconds is None or bounds is None:
+        return classify(cost.arithmetic_intensity, ridge)
+    return longest((bounds[n.id], seconds[n.id]) for n in nodes if n.id in bounds)
+
+
 @dataclass(frozen=True, slots=True)
 class BoundShare(WithCost):
     """The nodes that one thing bounds.

@@ -145,13 +145,20 @@ FITTED = Reach(
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """Seconds of one kernel on a device, what most of them wait for there, and those of its arithmetic
-    and of its units' waiting for the cache."""
+    """Seconds of one kernel on a device, what takes longest of them there, and those of its arithmetic, of
+    its units' waiting for the cache, and of what it converts and packs."""
 
     seconds: float
     bound: Bound
     computing: float = 0.0
     waiting: float = 0.0
+    copying: float = 0.0
+
+    def started(self, seconds: float) -> KernelCost:
+        """The same behind what starts it, which bounds it where it takes longer than all that it does: the
+        gap before a kernel, or the call of an operator where host and device are one."""
+        bound = Bound.LAUNCH if seconds > self.seconds else self.bound
+        return replace(self, seconds=self.seconds + seconds, bound=bound)
 
 
 def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
@@ -168,32 +175,50 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
             other_flops=int(task.other_flops * scale), sizes=tuple(int(s * scale) for s in task.sizes),
         )  # fmt: skip
         cost = kernel_cost(whole, near * scale, device, reach)
-        return KernelCost(cost.seconds * task.share, cost.bound, *arithmetic(task, device, reach))
-    computing, waiting = arithmetic(task, device, reach)
+        own, copying = arithmetic(task, device, reach), cost.copying * task.share
+        return KernelCost(cost.seconds * task.share, cost.bound, *own, copying)
+    moving = traffic(task, task.bytes - near, near, device, reach)
+    copying = moving * reach.conversion if converts(task, device) else 0.0
+    if packs(task, device):
+        copying = panels(task, device, reach)
+    gap, hides = (
+        (0.0 if device.kind == "cpu" else device.launch_overhead),
+        overlap(task, device, reach),
+    )
+    return composed(*arithmetic(task, device, reach), moving, copying, hides).started(gap)
+
+
+def composed(
+    computing: float, waiting: float, moving: float, copying: float, hides: float
+) -> KernelCost:
+    """A kernel of this arithmetic and traffic, whichever kernels they were of before it was fused, without
+    what starts it; one hides behind the other by the power of `overlap`. Traffic bounds it where units wait
+    for the cache longer than they compute, too."""
+    units = computing + waiting
+    longer = max(units, moving)
+    both = (units / longer) ** hides + (moving / longer) ** hides if longer else 0.0
+    bound = Bound.COMPUTE if computing > max(waiting, moving) else Bound.MEMORY
+    return KernelCost(longer * both ** (1 / hides) + copying, bound, computing, waiting, copying)
+
+
+def overlap(task: Task, device: Device, reach: Reach = FITTED) -> float:
+    """How far arithmetic hides behind traffic: not at all where a library packs before it multiplies."""
+    return 1.0 if packs(task, device) else reach.overlap
+
+
+def traffic(task: Task, far: float, near: float, device: Device, reach: Reach = FITTED) -> float:
+    """The seconds in which a kernel of a task's class moves so many bytes from the memory, and those that
+    the cache still holds."""
     kind = traffic_class(task)
     share = (device.sustained_product if kind == "matmul" else None) or reach.traffic[kind]
-    bandwidth = device.sustained_bandwidth * share
-    moving = (task.bytes - near) / bandwidth + near / max(bandwidth, cache_bandwidth(device, reach))
+    rate = device.sustained_bandwidth * share
+    moving = far / rate + near / max(rate, cache_bandwidth(device, reach))
     if device.kind == "gpu":
-        moving = max(moving, serial(task))
-    elif kind == "matmul" and task.contraction is not None and task.bytes:
+        return max(moving, serial(task))
+    if kind == "matmul" and task.contraction is not None and far:
         rows = task.contraction.batch * (task.contraction.m + task.contraction.n)
-        moving += rows * device.row_latency * (1 - near / task.bytes)
-    gap = 0.0 if device.kind == "cpu" else device.launch_overhead
-    units = computing + waiting
-    longer, q = max(units, moving), reach.overlap
-    both = longer * ((units / longer) ** q + (moving / longer) ** q) ** (1 / q) if longer else 0.0
-    if converts(task, device):
-        both += moving * reach.conversion
-    if packs(task, device):
-        both = units + moving + panels(task, device, reach)
-    bound = Bound.LAUNCH if both < gap else bound_of(computing, waiting, moving)
-    return KernelCost(both + gap, bound, computing, waiting)
-
-
-def bound_of(computing: float, waiting: float, moving: float) -> Bound:
-    """What takes longest: arithmetic, waiting of the units for the cache, or traffic."""
-    return Bound.COMPUTE if computing > max(waiting, moving) else Bound.MEMORY
+        moving += rows * device.row_latency * far / (far + near)
+    return moving
 
 
 def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> tuple[float, float]:

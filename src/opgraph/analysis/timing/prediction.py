@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from opgraph.analysis.cost.totals import longest
 from opgraph.analysis.timing.collectives import collective_seconds, crosses
 from opgraph.analysis.timing.intervals import (
     UNKNOWN,
@@ -27,9 +28,10 @@ from opgraph.analysis.timing.kernels import (
     FITTED,
     KernelCost,
     Reach,
-    bound_of,
+    composed,
     kernel_cost,
-    traffic_class,
+    overlap,
+    traffic,
 )
 from opgraph.analysis.timing.streams import (
     Communication,
@@ -61,14 +63,6 @@ class KernelTime(NamedTuple):
 
     node: int
     kernel: str
-    seconds: float
-    bound: Bound
-
-
-@dataclass(frozen=True, slots=True)
-class PartTime:
-    """A subgraph's predicted seconds, and what bounds it."""
-
     seconds: float
     bound: Bound
 
@@ -174,13 +168,12 @@ class Prediction:
 
     @cached_property
     def bounds(self) -> Mapping[int, Bound]:
-        """What each node waits for, by its id: that of its kernels in which most of its time goes."""
-        longest: dict[int, KernelTime] = {}
+        """What each node waits for, by its id: where most of its kernels' time on the device goes."""
+        rows: dict[int, list[tuple[Bound, float]]] = {}
         for kernel in self.kernels:
-            before = longest.get(kernel.node)
-            if before is None or kernel.seconds > before.seconds:
-                longest[kernel.node] = kernel
-        return {node: kernel.bound for node, kernel in longest.items()}
+            rows.setdefault(kernel.node, []).append((kernel.bound, kernel.seconds))
+        found = ((node, longest(spent)) for node, spent in rows.items())
+        return {node: bound for node, bound in found if bound is not None}
 
     @property
     def throughput(self) -> float:
@@ -200,6 +193,7 @@ class Prediction:
             "batch": self.batch,
             "throughput": self.throughput,
             "by_node": {str(k): v for k, v in self.by_node.items()},
+            "host_by_node": {str(k): v for k, v in self.by_queue.get("host", {}).items()},
             **(
                 {}
                 if self.communication is None
@@ -282,24 +276,22 @@ def predict_work(
             )
             for i, (c, added, w) in enumerate(zip(costs, adds, works, strict=True))
         ]
-    both, hosted = device.kind == "cpu", host > busy
-    bounds = [
-        Bound.LAUNCH if (both or hosted) and h > c.seconds else c.bound
-        for c, h in zip(costs, hosts, strict=True)
-    ]
-    if both:
-        adds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]
+    kind, squares = difficulty(
+        works, costs, often, device, host=host > busy and device.kind != "cpu"
+    )
+    if device.kind == "cpu":
+        costs = _called(costs, hosts)
+        adds = [c.seconds for c in costs]
         hosts, busy, host = [0.0] * len(works), busy + host, 0.0
     kernels = tuple(
-        KernelTime(work.node, work.task.kernel, taken, bound)
-        for work, taken, bound in zip(works, adds, bounds, strict=True)
-        if taken or work.task.kernel
+        KernelTime(work.node, work.task.kernel, cost.seconds, cost.bound)
+        for work, cost in zip(works, costs, strict=True)
+        if cost.seconds or work.task.kernel
     )
     queues: dict[Queue, dict[int, float]] = {
         "device": _by_node(works, adds),
         "host": _by_node(works, hosts),
     }
-    kind, squares = difficulty(works, costs, often, device, host=hosted and not both)
     ratios = interval(kind, squares, distance(device, kind), len(device.missing), run)
     return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, queues,
                       communication, tuple(slots))  # fmt: skip
@@ -346,6 +338,11 @@ def host_seconds(works: Iterable[Work], device: Device, run: Run) -> list[float]
     return [work.calls * call + work.modules * module for work in works]
 
 
+def _called(costs: Iterable[KernelCost], hosts: Iterable[float]) -> list[KernelCost]:
+    """Kernels behind the calls that start them, where host and device are one."""
+    return [cost.started(host) for cost, host in zip(costs, hosts, strict=True)]
+
+
 def batch_of(graph: Graph, pipeline: Pipeline | None = None) -> int:
     """Items in a run, all micro-batches together; those of all stages on each rank of a `pipeline`."""
     if pipeline is not None:
@@ -368,41 +365,42 @@ def _batch(graph: Graph) -> int:
 
 
 def predict_parts(
-    work_of_nodes: Iterable[Work],
-    parts: Sequence[Subgraph],
-    device: Device,
-    reach: Reach = FITTED,
-    known: Known | None = None,
-) -> tuple[PartTime, ...]:
-    """The time on the device of each subgraph of nodes with this work, run as one kernel: all its
-    arithmetic, the traffic that is left when it is fused, and one launch. A subgraph of one kernel takes
-    what that takes, and so does one that exchanges something with other ranks.
+    work_of_nodes: Iterable[Work], parts: Sequence[Subgraph], device: Device, run: Run = Run.EAGER,
+    reach: Reach = FITTED, known: Known | None = None,
+) -> tuple[KernelCost, ...]:  # fmt: skip
+    """The time on the device of each subgraph of nodes with this work, and what bounds it. Fused it is a
+    kernel (or as many as it is launched as) of all their arithmetic, waiting, conversion and packing, of
+    the traffic that is left, and of one start, composed as any kernel is. It takes what its kernels take
+    one by one where that is less, where it has no more of them, or exchanges something with other ranks.
 
     No measurement stands behind the fused times, unlike those of `predict`: they are what the same
     formula gives for less traffic and fewer launches.
     """
     works = tuple(work_of_nodes)
+    costs, start = device_costs(works, device, reach, known), device.launch_overhead
+    if device.kind == "cpu":
+        start = 0.0 if run.recorded else device.host_call
+        costs = _called(costs, host_seconds(works, device, run))
     by_node: dict[int, list[tuple[Task, KernelCost]]] = {}
-    for work, cost in zip(works, device_costs(works, device, reach, known), strict=True):
+    for work, cost in zip(works, costs, strict=True):
         by_node.setdefault(work.node, []).append((work.task, cost))
     found = []
     for part in parts:
         rows = [row for node in part.nodes for row in by_node.get(node, ())]
-        time = PartTime(
-            sum(cost.seconds for _, cost in rows),
-            max((cost for _, cost in rows), key=lambda c: c.seconds).bound
-            if rows
-            else Bound.MEMORY,
-        )
-        if len(rows) > 1 and not any(task.collective for task, _ in rows):
-            main = max((task for task, _ in rows), key=lambda t: (t.flops, t.bytes))
-            share = reach.traffic[traffic_class(main)]
-            moving = part.fused_bytes / device.sustained_bandwidth / share
-            computing = sum(cost.computing for _, cost in rows)
-            waiting = sum(cost.waiting for _, cost in rows)
-            longer, gap = max(computing + waiting, moving), device.launch_overhead
-            if longer + gap < time.seconds:
-                bound = Bound.LAUNCH if longer < gap else bound_of(computing, waiting, moving)
-                time = PartTime(longer + gap, bound)
+        spent = [(cost.bound, cost.seconds) for _, cost in rows]
+        time = KernelCost(sum(s for _, s in spent), longest(spent) or Bound.MEMORY)
+        kernels = [(task, cost) for task, cost in rows if task.kernel]
+        if len(kernels) > part.launches and not any(task.collective for task, _ in kernels):
+            main = max((task for task, _ in kernels), key=lambda t: (t.flops, t.bytes))
+            moving = traffic(main, part.fused_bytes, 0.0, device, reach)
+            hides = min(overlap(task, device, reach) for task, _ in kernels)
+            computing, waiting, copying = (
+                sum(getattr(c, of) for _, c in kernels)
+                for of in ("computing", "waiting", "copying")
+            )
+            fused = composed(computing, waiting, moving, copying, hides).started(
+                start * part.launches
+            )
+            time = min(time, fused, key=lambda c: c.seconds)
         found.append(time)
     return tuple(found)

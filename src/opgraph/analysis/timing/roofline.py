@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.prediction import PartTime, predict_parts
+from opgraph.analysis.timing.kernels import KernelCost
+from opgraph.analysis.timing.prediction import predict_parts
 from opgraph.analysis.timing.workload import Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import Bound, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +47,19 @@ class RooflinePoint:
 
 
 def roofline(
-    graph: Graph, parts: Sequence[Subgraph], device: Device, work: Sequence[Work] | None = None
-) -> tuple[RooflinePoint, ...]:
+    graph: Graph, parts: Sequence[Subgraph], device: Device, run: Run = Run.EAGER,
+    work: Sequence[Work] | None = None,
+) -> tuple[RooflinePoint, ...]:  # fmt: skip
     """Every subgraph that moves data, against the device's roof.
 
     `work` is that of the graph, where it is known.
     """
-    times = predict_parts(work or workload(graph), parts, device)
+    times = predict_parts(work or workload(graph), parts, device, run)
     found = (_point(graph, p, device, t) for p, t in zip(parts, times, strict=True))
     return tuple(point for point in found if point is not None)
 
 
-def _point(graph: Graph, part: Subgraph, device: Device, time: PartTime) -> RooflinePoint | None:
+def _point(graph: Graph, part: Subgraph, device: Device, time: KernelCost) -> RooflinePoint | None:
     intensity = part.arithmetic_intensity
     if intensity is None:
         return None

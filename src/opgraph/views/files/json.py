@@ -75,6 +75,7 @@ def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any]
             "prediction": costed.prediction.to_dict() if costed.prediction else None,
             "energy": costed.energy.to_dict() if costed.energy else None,
             "bounds": [b.to_dict() for b in costed.bounds],
+            "waits": {bound.value: share for bound, share in costed.waits.items()},
             "fit": asdict(costed.fit) | {"needed": costed.fit.needed, "fits": costed.fit.fits}
             if costed.fit
             else None,

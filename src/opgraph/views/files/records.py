@@ -23,18 +23,20 @@ def records(
     """One record a node (of those given, or of all), in their order, with the same keys in all.
 
     Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
-    `parameters` counts the elements of the parameters a node uses, at every use. On a device there is
-    the predicted time (`seconds`), where it was run the `measured` one, with `subgraphs` (if not given,
-    where a partition was asked for) the subgraph of the partition that a node is in.
+    `parameters` counts the elements of the parameters a node uses, at every use. On a device there are
+    the predicted times of the device (`seconds`) and of the host (`host_seconds`), where it was run the
+    `measured` one, with `subgraphs` (if not given, where a partition was asked for) the subgraph of the
+    partition that a node is in.
     """
     graph = costed.graph
-    seconds, measured = costed.seconds_by_node, costed.measurement
+    seconds, host, measured = costed.seconds_by_node, costed.host_by_node, costed.measurement
     parts = "partition" in costed.asked if subgraphs is None else subgraphs
     members = _subgraphs(costed) if parts else {}
     return [
         {
             **_record(NodeView(costed, node)),
             **({} if seconds is None else {"seconds": seconds.get(node.id)}),
+            **({} if host is None else {"host_seconds": host.get(node.id)}),
             **({} if measured is None else {"measured": measured.by_node.get(node.id)}),
             **members.get(node.id, {}),
         }

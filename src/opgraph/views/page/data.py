@@ -25,7 +25,8 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `devices`: every device with the bytes that a run needs and those there are, with its ridge and roof
   in the model's main dtype, and with the place of its costliest path; the seconds of a run, and where the
   host is the `limit` what is said of that; by distinct work its microseconds in the queues of the device
-  and of the host, and what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds;
+  and of the host, and what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds
+  and, as `fused`, what that waits for;
   with `against`, `before` are those of that one's distinct work on the device.
 - `ran`: by node the kernels that memory is counted in, where others run (a compiler's).
 - `measured`: of a run that was measured, on what and how long it took (see `_measured`).
@@ -335,6 +336,9 @@ class _Times:
         found = self.predicted(device, tasks, known)
         often = {} if self.exchanges else self.often
         found = self.costed.believed(found, device, often)
+        fused = predict_parts(
+            _with(self.work_of_parts, tasks), self.parts, device, self.run, known=known
+        )
         return {
             "id": device.id,
             "name": device.name,
@@ -349,12 +353,8 @@ class _Times:
             "limit": found.limiting if found.limit == "host" else "",
             "queues": {name: self.taken(queue) for name, queue in found.by_queue.items()},
             "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
-            "parts": [
-                _microseconds(time.seconds, 5)
-                for time in predict_parts(
-                    _with(self.work_of_parts, tasks), self.parts, device, known=known
-                )
-            ],
+            "parts": [_microseconds(part.seconds, 5) for part in fused],
+            "fused": "".join(part.bound[0] for part in fused),
         }
 
 

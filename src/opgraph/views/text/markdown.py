@@ -31,11 +31,12 @@ _COLUMNS: dict[str, Callable[[NodeView], str]] = {
     "FLOPs/byte": lambda row: units.intensity(row.arithmetic_intensity) if row.bytes else "",
     "bound": lambda row: row.bound or "",
     "time": lambda row: units.seconds(row.seconds) if row.seconds else "",
+    "host": lambda row: units.seconds(row.host_seconds) if row.host_seconds else "",
     "measured": lambda row: units.seconds(row.measured) if row.measured else "",
     "source": lambda row: row.place,
 }
 _NUMBERS = frozenset(
-    {"#", "params", "FLOPs", "bytes", "FLOPs/byte", "time", "measured", "subgraph"}
+    {"#", "params", "FLOPs", "bytes", "FLOPs/byte", "time", "host", "measured", "subgraph"}
 )
 
 
@@ -49,7 +50,8 @@ def as_markdown(
     """A table of the nodes with their formatted figures; on a device also predicted times, with
     `subgraphs` those that they are in, each explained below."""
     parts = costed.parts if subgraphs else ()
-    without = {None if costed.device else "time", None if costed.measurement else "measured"}
+    known = (costed.device, "time"), (costed.device, "host"), (costed.measurement, "measured")
+    without = {head for found, head in known if found is None}
     columns = {h: c for h, c in _COLUMNS.items() if h not in without}
     home = {node: part for part in parts for node in part.nodes}
     heads = [*columns, *(["subgraph"] if parts else [])]

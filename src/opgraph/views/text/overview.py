@@ -82,6 +82,7 @@ def overview_data(costed: CostedRecord) -> dict[str, Any]:
         "totals": costed.totals.to_dict(),
         "ridge": costed.ridge,
         "bounds": [b.to_dict() for b in costed.bounds],
+        "waits": {bound.value: share for bound, share in costed.waits.items()},
         **({} if time is None else {"device": time.device, "seconds": time.seconds}),
         "intensity": {"lowest": low, "median": middle, "highest": high},
         **{
@@ -111,6 +112,7 @@ def _entry_data(entry: Row) -> dict[str, str | float | None]:
         "bytes": entry.cost.bytes,
         "intensity": entry.cost.arithmetic_intensity,
         **({} if entry.seconds is None else {"seconds": entry.seconds}),
+        **({} if entry.host_seconds is None else {"host_seconds": entry.host_seconds}),
         **({} if entry.measured is None else {"measured": entry.measured}),
     }
 
