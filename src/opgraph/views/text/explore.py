@@ -34,8 +34,9 @@ SIDE_BY_SIDE = 120
 ROOMY = 100
 """Columns from which a long list has names on the first line of a node."""
 
-_NARROWEST, _SHORTEST, _LONGEST = 20, 14, 28
-"""Characters that names have before a figure does, those that are left of an operator, and its most."""
+_NARROWEST, _SHORTEST, _LONGEST, _SPARE = 20, 14, 28, 8
+"""Characters that names have before a figure does, those that are left of the column of operators, its
+most, and those that are left of a name beside a longer one."""
 
 MARKS = {"input": "◆", "output": "◆", "constant": "◇", "control": "◇"}
 FREE = "○"
@@ -174,6 +175,12 @@ def _bound(row: NodeView) -> Text:
     return idle if row.bound is None else bound(row.bound)
 
 
+def _around(row: NodeView) -> str:
+    """The name without the operator with which it ends: `h.0.attn.…`."""
+    scope, _, last = row.name.rpartition(".")
+    return f"{scope}.…" if scope and last.startswith(row.op) else row.name
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """Where everything stands on the lines of one node, in characters of which there are `room`."""
@@ -184,6 +191,7 @@ class _Layout:
     op: int
     name: int
     cut: Cut
+    around: Cut
     figures: tuple[_Column, ...]
     legend: tuple[Text, ...]
     long: bool
@@ -197,7 +205,7 @@ class _Layout:
         number = max(len(str(r.id)) for r in rows)
         op = max(8, *(cell_len(safe(w)) for r in rows for w in (r.op, r.cls if long else "")))
         op = min(op, _LONGEST)
-        cut = Cut(r.name for r in rows)
+        cut, around = Cut(r.name for r in rows), Cut(map(_around, rows))
         longest = max(4, *(cell_len(safe(r.name)) for r in rows))
         named = not long or room >= ROOMY
         needed = min(longest, max(cut.least, _NARROWEST)) if named else 0
@@ -219,7 +227,9 @@ class _Layout:
                 figures.remove(column)
         op = max(min(op, _SHORTEST), op - max(0, needed - left()))
         name = min(left(), max(longest, 40 if long else 0)) if named else left()
-        return cls(room, gutter, number, op, max(0, name), cut, tuple(figures), legend, long)
+        return cls(
+            room, gutter, number, op, max(0, name), cut, around, tuple(figures), legend, long
+        )
 
     @property
     def named(self) -> bool:
@@ -253,8 +263,8 @@ class _Layout:
         """The lines of a node, the one `at` this place in the list, with its subgraph's cell."""
         first = self._gutter(beside.line, beside.dot, row)
         first.append(f" {row.id:>{self.id}}  ", style="dim")
-        first.append(fit(row.op, self.op), style="bold" if row.bytes or row.flops else "")
-        name = fit_tail(row.name, self.name, self.cut) if self.named else " " * self.name
+        op, name = self._called(row)
+        first.append(op, style="bold" if row.bytes or row.flops else "")
         first.append("  " + name)
         for column in self.figures:
             first.append_text(column.cell(column.cells[at]))
@@ -273,6 +283,15 @@ class _Layout:
             failed.append(" " * (self.indent - self.gutter) + safe(row.error, 300), style="red")
             lines.append(failed)
         return lines
+
+    def _called(self, row: NodeView) -> tuple[str, str]:
+        """The operator and the name: an operator that is wider than its column takes what the name can
+        spare, which leaves it out where it ends with it."""
+        op = max(self.op, min(cell_len(safe(row.op)), self.op + self.name - _SPARE))
+        room, name, cut = self.name - op + self.op, row.name, self.cut
+        if op > self.op and not cut(name, room):
+            name, cut = _around(row), self.around
+        return fit(row.op, op), fit_tail(name if self.named else "", room, cut)
 
     def _more(self, row: NodeView, beside: GutterRow) -> list[Text]:
         """What a long list says of a node: its class, what it reads and makes, where it is called."""
