@@ -195,6 +195,8 @@ MEDIA = {
     "readme": Medium(830, 1800, SCREEN, 1.1),
     "poster": Medium(33.1 * INCH, 46.8 * INCH, PRINT, 6.0),
 }
+_ENLARGED = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
+"""In how much larger letters what can be read is tried."""
 _BOXES = (*range(4, 16), *range(16, 30, 2), *range(30, 60, 5), *range(60, 220, 20))
 """How many boxes are tried."""
 
@@ -212,14 +214,18 @@ def fitted(
     """
     least = medium.letters / SMALLEST
 
+    def painted(
+        drawing: Drawing, by: float, how: tuple[bool, ...] = (False, False)
+    ) -> tuple[float, Drawing, Scene]:
+        scene = paint(drawing, medium.width / by, medium.height / by, *how)
+        scale = min(medium.width / scene.width, medium.height / scene.height, medium.largest)
+        return scale, drawing, scene
+
     def tried(most: int) -> tuple[float, Drawing, Scene]:
-        drawing = draw(most)
-        found = []
-        for brief, single in product((False, True), repeat=2):
-            scene = paint(drawing, medium.width / least, medium.height / least, brief, single)
-            scale = min(medium.width / scene.width, medium.height / scene.height, medium.largest)
-            found.append((scale, drawing, scene))
-            if scale >= least:
+        drawing, found = draw(most), []
+        for how in product((False, True), repeat=2):
+            found.append(painted(drawing, least, how))
+            if found[-1][0] >= least:
                 break
         return max(found, key=lambda f: f[0])
 
@@ -232,6 +238,9 @@ def fitted(
             low, best = middle, found
         else:
             high = middle
+    # Broken into more columns, a long one may be as large as the room.
+    larger = (by for by in _ENLARGED if least < by <= medium.largest)
+    best = max([best, *(painted(best[1], by) for by in larger)], key=lambda f: f[0])
     scale, drawing, scene = best
     by = max(scale, least)
     shapes = tuple(placed(scene.shapes, by))
