@@ -333,13 +333,16 @@ class _Job:
             round(sum(getattr(r, n) for r in self.workload) / len(self.workload))
             for n in ("prompt", "output", "source")
         )
-        one, many = (times.decoding(n, reads + takes // 2, source) for n in (1, 32))
+        launched = engines.engine.launched
+        one, many = (launched(times.decoding(n, reads + takes // 2, source), n, reads=False)
+                     for n in (1, 32))  # fmt: skip
+        prompt = launched(times.reading(reads, source=source), reads, reads=True)
         return Serving(
             traces.prefill.model.name, self.device.name, times.tensor * times.stages,
             sum(self.apart) if self.apart else engines.copies, settings, times.weights,
             engines.engine.pages * times.stages * asked["page_tokens"],
             {"decode_1": one, "decode_32": many,
-             "prefill": times.once(source) + times.reading(reads, source=source)},
+             "prefill": times.once(source) + prompt},
             tuple(points), tuple(_remarks(traces, times, asked, engines.page, self.shortened)),
             times.stages, engines.held,
         )  # fmt: skip

@@ -65,6 +65,11 @@ class Engine:
     once: Callable[[int], float] = lambda _: 0.0
     drafts: Drafts | None = None
 
+    def launched(self, seconds: float, tokens: int, *, reads: bool) -> float:
+        """The seconds of a step of so many tokens that takes the device so long, and `reads` a prompt."""
+        by_host = tokens > self.recorded if self.recorded else reads
+        return max(seconds, self.launch) if by_host else seconds
+
 
 @dataclass(slots=True, eq=False)
 class _Sequence:
@@ -180,8 +185,8 @@ class _Simulation:
         chunks = self._chunks(len(self.decoding) * (1 + drafted))
         decoding = self.decoding if engine.chunked or not chunks else []
         load = self._load(decoding, chunks, drafted)
-        by_host = load.tokens > engine.recorded if engine.recorded else bool(chunks)
-        taken = engine.overhead + max(self.seconds(load), engine.launch if by_host else 0.0)
+        taken = engine.launched(self.seconds(load), load.tokens, reads=bool(chunks))
+        taken += engine.overhead
         taken += sum(engine.once(s.request.source) for s, _ in chunks if not s.begun)
         if engine.drafts and decoding:
             keys = sum(s.cached for s in decoding)

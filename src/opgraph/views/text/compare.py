@@ -337,8 +337,10 @@ def comparison_text(
 
 def _whose(comparison: ComparisonRecord, other: int) -> str:
     """Whose times are compared, where the host is the limit of a run."""
-    hosted = any(comparison.models[i].hosted for i in (0, other))
-    return "; times are the device's" if hosted else ""
+    hosted = [letter(i) for i in (0, other) if comparison.models[i].hosted]
+    return f"; times are the device's, the host is the limit of {' and '.join(hosted)}" * bool(
+        hosted
+    )
 
 
 def _measured(rows: Sequence[tuple[str, float, float]], other: str) -> Table:
