@@ -139,6 +139,7 @@ class CostedRecord:
             notes.append(Remark("unknown-operator", text))
         if self.device is not None:
             notes += [Remark("device", text) for text in self.device.assumptions]
+            notes += [Remark("precision", text) for text in self._multiplied(self.device)]
         if self.device is not None and (profile.world is not None or self.layout is not None):
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
         if (
@@ -164,6 +165,15 @@ class CostedRecord:
             text = f"the forward failed at node {graph.failed.id}: the graph ends there"
             notes.append(Remark("failed", text))
         return coded(notes)
+
+    def _multiplied(self, device: Device) -> Iterable[str]:
+        """What is said where most products are in a dtype in which the device does not multiply."""
+        dtype, alone = self.main_dtype, device.kind == "accelerator"
+        if self.totals.flops and not (device.has_matrix if alone else device.has_units)(dtype):
+            known = ", ".join(k[7:] for k in device.figures if k.startswith("matrix."))
+            yield (f"most products are in {dtype}, for which {device.name} has no units: they are taken at "
+                   f"{units.count(device.matrix_peak(dtype), 'FLOP/s')}, its other units' rate in float32"
+                   + f" (matrix units take {known})" * bool(known))  # fmt: skip
 
     def _of_the_network(self, device: Device) -> Iterable[str]:
         """What is assumed of what links the ranks, where any of them exchange something."""

@@ -146,6 +146,11 @@ CODES: dict[str, Code] = {
         "what is taken for it.",
         "Give your own in a file of the device: [docs/hardware.md](hardware.md).",
     ),
+    "precision": Code(
+        "Most products are in a dtype in which the device does not multiply: it would convert them, or the "
+        "model would be given to it in another.",
+        "Profile it in one that the remark names: `--dtype`, or `--autocast`.",
+    ),
     "recurrent": Code(
         "The time of a recurrent layer on an accelerator leaves out that its steps wait for one another.",
         "`opgraph measure` on the device says what it takes.",
