@@ -4,6 +4,7 @@ rich into a string."""
 from __future__ import annotations
 
 import io
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -83,6 +84,18 @@ def fit_tail(value: str, width: int, cut: Cut | None = None) -> str:
     while (rest := plain.removeprefix("…")) and cell_len(plain) > width:
         plain = "…" + rest[1:]
     return set_cell_size(plain, max(0, width))
+
+
+def fit_class(value: str, width: int) -> str:
+    """The same of a class, whose last words say what it is (`…MoeBlock` of a MixtralSparseMoeBlock)."""
+    plain = safe(value)
+    words = re.split(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", plain)
+    ends = ("…" + "".join(words[at:]) for at in range(1, len(words)))
+    return (
+        plain
+        if len(plain) <= width
+        else next((e for e in ends if len(e) <= width), fit(plain, width))
+    )
 
 
 class Cut:

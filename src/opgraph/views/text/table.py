@@ -23,7 +23,7 @@ from opgraph.record.errors import RenderError
 from opgraph.record.graph import Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
-from opgraph.views.terminal import Cut, bar, bound, draw, fit, fit_tail, safe
+from opgraph.views.terminal import Cut, bar, bound, draw, fit, fit_class, fit_tail, safe
 from opgraph.views.text.summary import bottleneck_analysis, remarks, summary
 
 # The rows of the hierarchical table: the tree with repeats folded, and below the modules in a module the
@@ -325,8 +325,7 @@ def _hierarchy(
     by: Grouping,
 ) -> Iterator[RenderableType]:
     """The rows with the columns for which there is room, and which others there are."""
-    names = [_name(row, flat) for row in listed]
-    longest = max((name.cell_len for name in names), default=0)
+    lengths = [_name(row, flat).cell_len for row in listed]
     cut = Cut(row.path for row in listed if row.path) if flat else None
     told = cut.least + max(len(_counted(row)) for row in listed) if cut and listed else 0
     least = max(_NARROWEST, min(told, width // 2))  # in which names are told apart
@@ -342,6 +341,12 @@ def _hierarchy(
     def left() -> int:
         return width - sum(c.width + 1 for c in columns)
 
+    def longest(most: int) -> int:
+        """Of the names, which have the room of a class, of so many characters, where there is none."""
+        more = sum(1 + min(most, c.width) for c in columns if c.key == "class")
+        rows = zip(listed, lengths, strict=True)
+        return max((n - (0 if row.cls else more) for row, n in rows), default=0)
+
     def given(column: _Column) -> int:
         classes = [c.width for c in columns if c.key == "class"] if column.spared < 3 else []
         return sum(max(0, width - _SHORTEST) for width in classes)
@@ -349,32 +354,43 @@ def _hierarchy(
     for column in sorted(columns, key=lambda c: -c.spared):
         # A path is cut at dots; of a class enough is left for the bar, and it is the last to go.
         most = 2 * width // 5 if flat and column.spared == 3 else width // 2
-        room = min(longest, least if column.spared < 3 else max(least, most))
+        room = min(
+            longest(_SHORTEST if column.spared < 3 else width),
+            least if column.spared < 3 else max(least, most),
+        )
         if column.spared and left() + given(column) < room:
             columns = [c for c in columns if c is not column]
     # A class gives way to names, which tell rows apart.
     columns = [
-        c._replace(width=max(min(c.width, _SHORTEST), c.width - max(0, longest - left())))
+        c._replace(width=max(min(c.width, _SHORTEST), c.width - max(0, longest(width) - left())))
         if c.key == "class"
         else c
         for c in columns
     ]
-    room = left()
-    names = [_name(row, flat, room, cut) for row in listed]
+    classes = [c for c in columns if c.key == "class"]
+    figures = [c for c in columns if c not in classes]
+    room = max(len(_HEADS[by]), min(max(_NARROWEST, left()), longest(width)))
+    wide = room + sum(1 + c.width for c in classes)
     result = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
         title=safe(costed.profile.model.name), title_justify="left", title_style="bold",
     )  # fmt: skip
-    result.add_column(_HEADS[by], no_wrap=True, max_width=max(_NARROWEST, left()))
-    for column in columns:
+    heads = " ".join([_HEADS[by].ljust(room), *(c.title for c in classes)])
+    result.add_column(heads, no_wrap=True, min_width=wide, max_width=wide)
+    for column in figures:
         result.add_column(column.title, justify=column.justify, no_wrap=True,
                           min_width=column.width, max_width=column.width)  # fmt: skip
-    for name, cells in zip(names, shown, strict=True):
-        result.add_row(name, *(cells[c.key] for c in columns))
+    for row, cells in zip(listed, shown, strict=True):
+        called = _name(row, flat, room if row.cls else wide, cut)
+        for column in classes if row.cls else ():
+            called.pad_right(room + 1 - called.cell_len)
+            called.append(fit_class(row.cls, column.width), style="dim")
+        result.add_row(called, *(cells[c.key] for c in figures))
     yield result
     kept = {c.key for c in columns}
     if gone := ", ".join(c.title for c in every if c.title and c.key not in kept):
-        needed = longest + sum(c.width + 1 for c in every)
+        columns = every
+        needed = longest(width) + sum(c.width + 1 for c in every)
         yield Text(f"Left out: {gone} (COLUMNS={needed} has all)", style="dim")
 
 
