@@ -1,13 +1,18 @@
 """Published steps of training on many devices, against what is predicted of them. Nothing is fitted.
 
-    python -m benchmarks.steps [ROW …]    # all that can be expressed, or some; the worst first
+    python -m benchmarks.steps [--short] [ROW …]    # all that can be expressed, or some; the worst first
 
-Traces are kept in benchmarks/.cache/steps.
+Traces are kept in benchmarks/.cache/steps. With `--short` they are of two layers and of four, and the time
+of a step is extended to all layers, in which it is linear; memory is not said then.
 
 pytorch/torchtitan (BSD-3): `benchmarks/llama3_h100_202412_torchtitan.md` and
 `benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md`, tokens a second of a device, H100 with 96 GB at 2.4
-TB/s and 500 W, in bfloat16, or with torchao's Float8 for the linear layers of blocks, whose weights are
-gathered in bfloat16 here. The model is written as theirs, with `fully_shard` on each layer and on the rest,
+TB/s and 500 W, and `benchmarks/llama3_8b_h200_2025-06_torchtitan_trainy_whitefiber.md`, H200, in bfloat16,
+or with torchao's Float8 for the linear layers of blocks: with one scale a tensor, and activations gathered
+in eight bits where tensors are split; with one a row; or with weights gathered in eight bits, whose scales
+are there before the step. Where that is not said, weights are gathered in bfloat16. Tokens that are split
+throughout go to attention by torch's `context_parallel`, keys and values gathered, as was torchtitan's
+default. The model is written as theirs, with `fully_shard` on each layer and on the rest,
 bfloat16 parameters and float32 sums of gradients, selective checkpointing as theirs (attention, what is
 scattered, and every second product are kept), tensor and sequence parallelism by their plan with the loss
 split over ranks, and AdamW in one kernel. TorchInductor does not compile a step of training here: of
@@ -23,8 +28,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -56,8 +63,16 @@ class Row:
     compiled: bool = False
     chunks: int = 1
     memory: float | None = None
-    float8: bool = False
+    float8: str = ""
     length: int = 8192
+    context: int = 1
+    device: str = TITAN
+
+    @property
+    def way(self) -> str:
+        """What is traced for it, by name."""
+        same = replace(self, name="", measured=0, memory=None, compiled=False, device="")
+        return "-".join(str(value) for value in vars(same).values() if value)
 
 
 ROWS = (
@@ -65,30 +80,36 @@ ROWS = (
     Row("8b-fsdp8-compiled", "8b", 8, 2, 6667, compiled=True),
     Row("8b-fsdp128", "8b", 128, 2, 5605, memory=67.0),
     Row("8b-fsdp128-compiled", "8b", 128, 2, 6514, compiled=True),
-    Row("8b-fsdp8-float8-compiled", "8b", 8, 2, 8532, compiled=True, float8=True),
-    Row("8b-fsdp128-float8-compiled", "8b", 128, 2, 8380, compiled=True, float8=True),
-    Row(
-        "8b-fsdp8-32k-float8-compiled",
-        "8b",
-        8,
-        1,
-        3890,
-        kept="none",
-        compiled=True,
-        float8=True,
-        length=32_768,
+    Row("8b-fsdp8-float8-compiled", "8b", 8, 2, 8532, compiled=True, float8="tensor"),
+    Row("8b-fsdp128-float8-compiled", "8b", 128, 2, 8380, compiled=True, float8="tensor"),
+    *(
+        Row(f"8b-fsdp{8 // n}-cp{n}-{32 * n}k-float8-compiled", "8b", 8 // n, 1, measured,
+            kept="none", compiled=True, float8="tensor", length=32_768 * n, context=n)
+        for n, measured in ((1, 3890), (2, 2540), (4, 1071), (8, 548))
     ),
+    Row("8b-h200-fsdp32-float8-compiled", "8b", 32, 2, 10_938,
+        compiled=True, float8="gathered", device="h200"),
+    Row("8b-h200-fsdp64-float8-compiled", "8b", 64, 2, 10_753,
+        compiled=True, float8="gathered", device="h200"),
+    Row("8b-fsdp8-tp8-float8-compiled", "8b", 8, 12, 5078.1,
+        tensor=8, compiled=True, float8="tensor"),
+    Row("8b-fsdp8-tp8-float8-rows-compiled", "8b", 8, 12, 3708.5,
+        tensor=8, compiled=True, float8="rows"),
+    Row("70b-fsdp32-tp8-float8-2024-compiled", "70b", 32, 16, 829,
+        tensor=8, kept="none", compiled=True, float8="tensor"),
+    Row("70b-fsdp32-tp8-float8-compiled", "70b", 32, 16, 809.8,
+        tensor=8, kept="none", compiled=True, float8="tensor"),
+    Row("70b-fsdp32-tp8-float8-rows-compiled", "70b", 32, 16, 599.6,
+        tensor=8, kept="none", compiled=True, float8="rows"),
     Row("8b-fsdp8-tp8-compiled", "8b", 8, 12, 4378, tensor=8, compiled=True),
     Row("70b-fsdp32-tp8-compiled", "70b", 32, 16, 597.3, tensor=8, kept="none", compiled=True),
     Row("405b-tp8-pp16-dp64", "405b", 64, 32, 430, tensor=8, pipeline=16, chunks=8),
     Row("405b-tp8-pp16-dp128", "405b", 128, 16, 400, tensor=8, pipeline=16, chunks=8),
     Row("405b-tp8-pp16-dp64-1f1b", "405b", 64, 32, 430, tensor=8, pipeline=16),
     Row("405b-tp8-pp16-dp128-1f1b", "405b", 128, 16, 400, tensor=8, pipeline=16),
-)
+)  # fmt: skip
 LEFT_OUT = (
-    ("21 rows of torchtitan with Float8 (11, 8 and 2 in its three files)",
-     "with tensor parallelism, asynchronous or not, with tokens split throughout, or with other scales"),
-    ("2 rows of torchtitan with asynchronous tensor parallelism in bfloat16",
+    ("13 rows of torchtitan with asynchronous tensor parallelism (7 of 70B and 405B of 2024, 6 of 2025)",
      "products and gathers in one kernel are not predicted"),
     ("1 row of the paper with sequences of 131,072",
      "most of its FLOPs are attention's, and how these were counted is not said"),
@@ -190,8 +211,7 @@ def llama(row: Row, layers: int | None = None) -> Any:
             self.layers = nn.ModuleList(Block() for _ in range(layers or depth))
             self.norm = Norm()
             self.output = nn.Linear(hidden, VOCABULARY, bias=False)
-            turns = torch.zeros(row.length, head // 2, dtype=torch.complex64)
-            self.register_buffer("turns", turns, persistent=False)
+            self.register_buffer("turns", torch.empty(0), persistent=False)
 
         def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
             x = self.tok_embeddings(tokens)
@@ -201,14 +221,15 @@ def llama(row: Row, layers: int | None = None) -> Any:
             return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
 
     with torch.device("meta"):
-        return Llama()
+        model = Llama()
+    model.turns = torch.zeros(row.length, head // 2, dtype=torch.complex64)
+    return model
 
 
-def built(row: Row, layers: int | None = None) -> Any:
-    """The model of a row as torchtitan shards it, on the ranks of the world that there is."""
+def built(row: Row, mesh: Any, layers: int | None = None) -> Any:
+    """The model of a row as torchtitan shards it, on the ranks of a mesh."""
     import torch
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
@@ -220,34 +241,51 @@ def built(row: Row, layers: int | None = None) -> Any:
     )  # fmt: skip
     from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-    mesh = init_device_mesh("cuda", (row.data, row.tensor), mesh_dim_names=("dp", "tp"))
     model = llama(row, layers)
     if row.float8:
-        from torchao.float8 import convert_to_float8_training
+        import torchao.float8 as ao
 
-        convert_to_float8_training(model, module_filter_fn=lambda _, name: name != "output")
+        config = ao.Float8LinearConfig(enable_fsdp_float8_all_gather=row.float8 == "gathered")
+        if row.float8 == "rows":
+            config = ao.Float8LinearConfig.from_recipe_name("rowwise")
+        ao.convert_to_float8_training(
+            model, config=config, module_filter_fn=lambda _, name: name != "output"
+        )
     whole, part = Replicate(), Shard(1)
     if row.tensor > 1:
-        parallelize_module(model, mesh["tp"], {
+        tensor = mesh["tp"]
+        parallelize_module(model, tensor, {
             "tok_embeddings": RowwiseParallel(input_layouts=whole, output_layouts=part),
             "norm": SequenceParallel(),
             "output": ColwiseParallel(
                 input_layouts=part, output_layouts=Shard(-1), use_local_output=False),
         })  # fmt: skip
+        by_columns: Any = ColwiseParallel
+        by_rows: Any = RowwiseParallel
+        given: Any = PrepareModuleInput
+        linear: dict[str, dict[str, str]] = {"attention": {}, "feed_forward": {}}
+        if row.float8 == "tensor":
+            import torchao.float8.float8_tensor_parallel as eight
+
+            by_columns, by_rows = eight.Float8ColwiseParallel, eight.Float8RowwiseParallel
+            given = eight.PrepareFloat8ModuleInput
+            linear = {
+                "attention": {"fwd_config_submodule_fqn": "wq"},
+                "feed_forward": {"fwd_config_submodule_fqn": "w1"},
+            }
         columns = "attention.wq attention.wk attention.wv feed_forward.w1 feed_forward.w3".split()
-        plan: dict[str, Any] = dict.fromkeys(columns, ColwiseParallel())
-        plan |= dict.fromkeys(
-            ("attention.wo", "feed_forward.w2"), RowwiseParallel(output_layouts=part)
+        plan: dict[str, Any] = {name: by_columns() for name in columns}
+        plan |= {n: by_rows(output_layouts=part) for n in ("attention.wo", "feed_forward.w2")}
+        plan |= {n: SequenceParallel() for n in ("attention_norm", "ffn_norm")}
+        plan["attention"] = given(
+            input_layouts=(part, None), desired_input_layouts=(whole, None), **linear["attention"]
         )
-        plan |= dict.fromkeys(("attention_norm", "ffn_norm"), SequenceParallel())
-        plan["attention"] = PrepareModuleInput(
-            input_layouts=(part, None), desired_input_layouts=(whole, None)
-        )
-        plan["feed_forward"] = PrepareModuleInput(
-            input_layouts=(part,), desired_input_layouts=(whole,)
+        plan["feed_forward"] = given(
+            input_layouts=(part,), desired_input_layouts=(whole,), **linear["feed_forward"]
         )
         for layer in model.layers:
-            parallelize_module(layer, mesh["tp"], plan)
+            parallelize_module(layer, tensor, plan)
+    shards = mesh["dp", "cp"]._flatten("dp_cp") if row.context > 1 else mesh["dp"]
     lower = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     selective = {
         "context_fn": lambda: create_selective_checkpoint_contexts(policy([0, 0]))
@@ -256,13 +294,15 @@ def built(row: Row, layers: int | None = None) -> Any:
         kept = checkpoint_wrapper(
             layer, preserve_rng_state=False, **(selective if row.kept == "selective" else {})
         )
-        model.layers[i] = fully_shard(kept, mesh=mesh["dp"], mp_policy=lower)
-    return fully_shard(model, mesh=mesh["dp"], mp_policy=lower)
+        model.layers[i] = fully_shard(kept, mesh=shards, mp_policy=lower)
+    return fully_shard(model, mesh=shards, mp_policy=lower)
 
 
 def traced(row: Row, layers: int | None = None) -> Any:
     """The profile of a rank; logits stay split over the ranks of a tensor, and so does their loss."""
     import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import context_parallel
     from torch.distributed.tensor.parallel import loss_parallel
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -270,9 +310,21 @@ def traced(row: Row, layers: int | None = None) -> Any:
 
     ids = torch.zeros(row.batch, row.length, dtype=torch.int64)
     then = sdpa_kernel([SDPBackend.FLASH_ATTENTION])  # torch of 2024 did not take cuDNN's first
-    with opgraph.ranks(row.data * row.tensor), loss_parallel(), then:
+    ranks = (row.data, row.context, row.tensor)
+    with opgraph.ranks(prod(ranks)), loss_parallel(), then, ExitStack() as stack:
+        mesh = init_device_mesh("cuda", ranks, mesh_dim_names=("dp", "cp", "tp"))
+        model = built(row, mesh, layers)
+        if row.float8 == "gathered":
+            import torchao.float8 as ao
+
+            ao.precompute_float8_dynamic_scale_for_fsdp(model)
+        if row.context > 1:
+            buffers = [ids, model.turns]
+            stack.enter_context(context_parallel(
+                mesh["cp"], buffers=buffers, buffer_seq_dims=[1, 0], no_restore_buffers=set(buffers)
+            ))  # fmt: skip
         return opgraph.profile(
-            built(row, layers), (ids, ids), mode="train", loss="sum", optimizer="adamw-fused",
+            model, (ids, ids), mode="train", loss="sum", optimizer="adamw-fused",
             target="cuda:9.0",
         )  # fmt: skip
 
@@ -301,14 +353,14 @@ def planned(row: Row) -> tuple[Any, float]:
     return found, flops / devices / (row.measured * 1e12)
 
 
-def profile_of(row: Row) -> Any:
+def profile_of(row: Row, layers: int | None = None) -> Any:
     """The profile of a row, from the cache if it is there."""
     import opgraph
 
-    file = CACHE / f"{row.name.removesuffix('-compiled')}.json"
+    file = CACHE / f"{row.way}{'' if layers is None else f'-of-{layers}'}.json"
     if not file.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        traced(row).save(file)
+        traced(row, layers).save(file)
     return opgraph.load(file)
 
 
@@ -339,20 +391,32 @@ class Predicted:
     reserved: float | None = None
 
 
-def predicted(row: Row) -> Predicted:
+def predicted(row: Row, short: bool = False) -> Predicted:
     """What is predicted of a row."""
     if row.pipeline > 1:
         step, measured = planned(replace(row, name="", chunks=1))  # one step of each schedule
         seconds = step.seconds - step.bubble * (1 - 1 / row.chunks)
         low, high = (end / step.seconds * seconds for end in step.interval)
         return Predicted(row, seconds, (low, high), step.exposed, seconds / measured)
-    costed = profile_of(row).on(TITAN)
+    measured = row.batch * row.length / row.tensor / row.context / row.measured
+    if short:
+        two, four = (stepped(row, layers) for layers in (2, 4))
+        more = (SIZES[row.size][2] - 2) / 2
+        *ends, exposed = (a + (b - a) * more for a, b in zip(two[0], four[0], strict=True))
+        reserved = None
+    else:
+        (*ends, exposed), reserved = stepped(row, None)
+    return Predicted(row, ends[0], (ends[1], ends[2]), exposed, ends[0] / measured, reserved)
+
+
+def stepped(row: Row, layers: int | None) -> tuple[tuple[float, ...], float]:
+    """The seconds of a step with so many layers, both ends of its interval, and what is exposed of it; and
+    what is reserved."""
+    costed = profile_of(row, layers).on(row.device)
     found = costed.prediction
     seconds = found.seconds - (fused(costed) if row.compiled else 0.0)
-    measured = row.batch * row.length / row.tensor / row.measured
     low, high = (end / found.seconds * seconds for end in found.interval)
-    exposed, reserved = found.communication.exposed, costed.fit.reserved
-    return Predicted(row, seconds, (low, high), exposed, seconds / measured, reserved)
+    return (seconds, low, high, found.communication.exposed), costed.fit.reserved
 
 
 def main() -> None:
@@ -360,10 +424,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="ROW")
-    names = parser.parse_args().names
+    parser.add_argument("--short", action="store_true")
+    given = parser.parse_args()
+    names = given.names
     if unknown := set(names) - {row.name for row in ROWS}:
         parser.error(f"no row is called {min(unknown)}: {', '.join(r.name for r in ROWS)}")
-    found = [predicted(row) for row in ROWS if not names or row.name in names]
+    found = [predicted(row, given.short) for row in ROWS if not names or row.name in names]
     print("| row | measured | step measured | predicted | exposed | predicted / measured |")
     print("|---|---|---|---|---|---|")
     for one in sorted(found, key=lambda p: -abs(p.ratio - 1)):

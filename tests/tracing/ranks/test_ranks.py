@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,6 +192,46 @@ def test_weights_are_gathered_in_eight_bits() -> None:
     later = {(e.phase, str(e.kind)): (e.times, e.bytes) for e in scaled.on().exchanged}
     assert found.keys() - later.keys() == {("forward", "all-reduce")}
     assert found.items() >= later.items()
+
+
+@pytest.mark.filterwarnings("ignore:Passing `tp_plan` directly:FutureWarning")
+def test_a_model_that_transformers_splits_by_its_own_plan(tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=4, vocab_size=128,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    whole = opgraph.profile(LlamaForCausalLM.from_pretrained(tmp_path), seq_len=16)
+    with opgraph.ranks(WORLD):
+        model = LlamaForCausalLM.from_pretrained(tmp_path, tp_plan="auto")
+        profile = opgraph.profile(model, seq_len=16)
+    assert profile.totals.flops * WORLD == whole.totals.flops
+    found = {str(e.kind): e.times for e in profile.on().exchanged}
+    assert found == {"all-reduce": 5, "all-gather": 1}
+
+
+class Fused(torch.nn.Module):
+    """A gather and a product in one kernel, as in asynchronous tensor parallelism."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(programs.WIDTH, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        name = dist.group.WORLD.group_name
+        _, (y,) = torch.ops.symm_mem.fused_all_gather_matmul(x, [self.weight], 0, name)
+        return y
+
+
+def test_a_gather_within_a_product_is_said_to_be_unknown() -> None:
+    import torch.distributed._symmetric_memory
+
+    with opgraph.ranks(WORLD):
+        profile = opgraph.profile(Fused(), torch.zeros(8, programs.WIDTH))
+    assert profile.totals.unknown == (("symm_mem.fused_all_gather_matmul", 1),)
+    assert profile.remarks == ("1 operator without a known cost: symm_mem.fused_all_gather_matmul",)
 
 
 class Summing(torch.nn.Module):
