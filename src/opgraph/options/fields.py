@@ -85,6 +85,11 @@ SORTS = (
     "flops/byte",
     "bound",
 )
+HEADS = {
+    "module": "name", "node": "name", "operator": "name", "× n": "times", "device": "time",
+    **{f"% {of}": "share" for of in ("flops", "bytes", "params", "time", "device", "host", "measured")},
+}  # fmt: skip
+"""Columns that are called otherwise than what rows are sorted by."""
 COLORINGS = (
     "bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "measured", "fusion", "intensity",
 )  # fmt: skip
@@ -438,7 +443,7 @@ class Showing:
     depth: int | None = option(Whole(0), Stage.VIEW,
         "levels of modules below the root; as many as fit if not given", setting=True, common=True)
     fold: bool = option(Flag(), Stage.VIEW, "repeated modules one by one", default=True)
-    sort: str | None = option(Choice(SORTS), Stage.VIEW,
+    sort: str | None = option(Choice(SORTS, HEADS), Stage.VIEW,
         f"{', '.join(SORTS)}; by execution if not given", unit="KEY", common=True)
     top: int | None = option(Whole(), Stage.VIEW, "only the first N rows")
     show_shapes: bool = option(Flag(), Stage.VIEW, "a column of output shapes", default=False)

@@ -129,16 +129,17 @@ _SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e1
 
 @dataclass(eq=False, repr=False)
 class Choice(Kind):
-    """One of a closed set of words, or of `also`, which mean the same as one of them. An `Enum` whose
-    values they are does, too."""
+    """One of a closed set of words, in capitals or not, or of `also`, which mean the same as one of them.
+    An `Enum` whose values they are does, too."""
 
     values: tuple[str, ...]
     also: Mapping[str, str] | None = None
 
     def check(self, value: Any) -> str:
         asked = value.value if isinstance(value, Enum) else value
-        if self.also is not None:
-            asked = self.also.get(asked, asked) if isinstance(asked, str) else asked
+        if isinstance(asked, str) and asked not in self.values:
+            word = asked.casefold()
+            asked = (self.also or {}).get(word, word if word in self.values else asked)
         if asked in self.values and isinstance(asked, str):
             return str(asked)
         raise Unfit(f"{value!r:.40} is not a choice", one_of(str(asked), self.values))
