@@ -39,17 +39,24 @@ def test_every_multiplication_is_in_a_layer(saved: Saved, name: str) -> None:
     assert sum(x.loops.macs for x in found.runs) == found.macs
 
 
-def test_a_product_with_a_vector_has_one_filter() -> None:
-    product = Kernel(
-        "aten.mv", "matmul", flops=2 * 8 * 5, shapes=((8, 5), (5,)), out_shapes=((8,),)
-    )
-    inner = Kernel("aten.dot", "matmul", flops=2 * 8, shapes=((8,), (8,)), out_shapes=((),))
-    node = Node(1, "call", "mv", "", kernels=(product, inner))
-    found = layers(Graph((node,), (), ()))
-    assert [x.loops for x in found.layers] == [
-        Loops(1, 1, 1, 5, (8, 1)),
-        Loops(1, 1, 1, 8, (1, 1)),
-    ]
+@pytest.mark.parametrize(
+    ("op", "macs", "shapes", "out", "loops"),
+    [
+        ("mv", 8 * 5, ((8, 5), (5,)), (8,), [Loops(1, 1, 1, 5, (8, 1))]),
+        ("dot", 8, ((8,), (8,)), (), [Loops(1, 1, 1, 8, (1, 1))]),
+        (  # the gradient of three experts, who share eight tokens
+            "_grouped_mm", 4 * 8 * 6, ((4, 8), (8, 6), (3,)), (3, 4, 6),
+            [Loops(1, 1, 6, 2, (4, 1)), Loops(1, 2, 6, 3, (4, 1))],
+        ),
+        ("_grouped_mm", 4 * 2 * 6, ((4, 2), (2, 6), (3,)), (3, 4, 6), [Loops(1, 2, 6, 1, (4, 1))]),
+    ],
+)  # fmt: skip
+def test_products_that_are_no_matrix_by_a_matrix(
+    op: str, macs: int, shapes: Any, out: Any, loops: list[Loops]
+) -> None:
+    kernel = Kernel(f"aten.{op}", "matmul", flops=2 * macs, shapes=shapes, out_shapes=(out,))
+    found = layers(Graph((Node(1, "call", op, "", kernels=(kernel,)),), (), ()))
+    assert [x.loops for x in found.layers] == loops
     assert not found.lost
 
 

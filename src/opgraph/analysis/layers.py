@@ -232,10 +232,17 @@ def _said(node: Node, name: str, size: int, default: int) -> tuple[int, ...]:
 
 def _products(kernel: Kernel) -> Iterator[Loops]:
     """A kernel as (batches of) matrix products, of the unfolded input where it is a convolution: one, or
-    two where a backward computes the gradients of both operands. A product with a vector has one filter."""
+    two where a backward computes the gradients of both operands. A product with a vector has one filter;
+    rows that groups share as evenly as they can (the gradient of experts) are one more for some of them."""
     if (sizes := contraction_of(kernel)) is not None:
         nest = Loops(1, sizes.batch, sizes.n, sizes.k, (sizes.m, 1))
-        yield from (nest,) * (kernel.macs // max(1, nest.macs))
+        if kernel.category != Category.MATMUL:
+            yield from (nest,) * (kernel.macs // max(1, nest.macs))
+            return
+        channels, more = divmod(kernel.macs // max(1, sizes.m * sizes.n), sizes.batch)
+        for groups, each in ((sizes.batch - more, channels), (more, channels + 1)):
+            if groups and each:
+                yield replace(nest, groups=groups, channels=each)
     elif kernel.category == Category.MATMUL and len(kernel.out_shapes[0]) < 2:
         rows = prod(int(n) for n in kernel.out_shapes[0])
         yield Loops(1, 1, 1, kernel.macs // max(1, rows), (rows, 1))
