@@ -19,7 +19,7 @@ from textual.widgets.tree import TreeNode
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.nodes import NodeView
-from opgraph.analysis.tree import Item, ItemKind, Metric
+from opgraph.analysis.tree import Item, ItemKind
 from opgraph.analysis.tree import Tree as CallTree
 from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Node
@@ -256,8 +256,8 @@ def _grow(at: TreeNode[int], item: Item, calls: CallTree) -> None:
 
 
 def _module_label(item: Item, calls: CallTree) -> Text:
-    """The name of a module and its share of all FLOPs, with all its repetitions."""
-    share = calls.share(Metric.FLOPS, item)
+    """The name of a module and its share of the whole, with all its repetitions."""
+    share = calls.share(calls.metric, item)
     label = Text(safe(item.label or item.cls), no_wrap=True)
     if item.kind is ItemKind.FOLD:
         label.append(f" × {item.count}", style="magenta")
