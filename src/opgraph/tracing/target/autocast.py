@@ -120,16 +120,17 @@ class Followed:
         self._made: list[Any] = []
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
         self._stack = ExitStack()
+        self._before: list[tuple[Any, str, Any]] = []
         self._ruled = False
         self._dtypes: dict[str, torch.dtype] = {}
 
     def __enter__(self) -> None:
-        stack, cls = self._stack, torch.amp.autocast_mode.autocast
+        cls = torch.amp.autocast_mode.autocast
         around = _nesting() and not any(map(torch.is_autocast_enabled, self._own))
         if around:
             self._remark(Remark("autocast", MADE_BEFORE))
-        for name, wrapped in (("__init__", self._init), ("__enter__", self._enter)):
-            stack.enter_context(patch.object(cls, name, wrapped(vars(cls)[name])))
+        self._put(cls, "__init__", self._init)
+        self._put(cls, "__enter__", self._enter)
         if not self._stands:
             return
         on = torch.is_autocast_enabled("cuda")
@@ -141,15 +142,22 @@ class Followed:
             ("get_autocast_dtype", self._get_dtype), ("set_autocast_dtype", self._set_dtype),
             ("clear_autocast_cache", self._clear),
         ):  # fmt: skip
-            stack.enter_context(patch.object(torch, name, wrapped(getattr(torch, name))))
+            self._put(torch, name, wrapped)
         if on:  # it was entered around the run
             torch.set_autocast_enabled("cuda", on)
             torch.set_autocast_dtype("cuda", self._dtypes["cuda"])
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        while self._before:
+            setattr(*self._before.pop())
         self._kept.clear()
         self._made.clear()
+
+    def _put(self, owner: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
+        plain = vars(owner)[name]
+        setattr(owner, name, wrapped(plain))
+        self._before.append((owner, name, plain))
 
     def _init(self, plain: Any) -> Any:
         @wraps(plain)
@@ -164,7 +172,6 @@ class Followed:
         return init
 
     def _enter(self, plain: Any) -> Any:
-        @wraps(plain)
         def enter(context: Any) -> Any:
             if context._enabled and context.device not in self._own:
                 self._remark(Remark("autocast", NOT_FOLLOWED.format(context.device)))
@@ -185,15 +192,14 @@ class Followed:
     # What torch says and is told of autocast for the GPU is that of the CPU, and the other way round.
 
     def _is_enabled(self, plain: Any) -> Any:
-        @wraps(plain)
         def is_enabled(device_type: str = "cuda") -> bool:
             return bool(plain("cpu" if device_type == "cuda" else device_type))
 
         return is_enabled
 
     def _set_enabled(self, plain: Any) -> Any:
-        @wraps(plain)
-        def set_enabled(*args: Any) -> None:
+        def set_enabled(*args: Any, **named: Any) -> None:
+            args += tuple(named[n] for n in ("device_type", "enabled") if n in named)
             *device, enabled = args
             if device in ([], ["cuda"]):
                 plain("cpu", enabled)
@@ -204,7 +210,6 @@ class Followed:
         return set_enabled
 
     def _get_dtype(self, plain: Any) -> Any:
-        @wraps(plain)
         def get_dtype(device_type: str) -> torch.dtype:
             if device_type not in self._dtypes:
                 return cast(torch.dtype, plain(device_type))
@@ -214,7 +219,6 @@ class Followed:
         return get_dtype
 
     def _set_dtype(self, plain: Any) -> Any:
-        @wraps(plain)
         def set_dtype(device_type: str, dtype: torch.dtype) -> None:
             if device_type in self._dtypes:
                 if torch.is_autocast_enabled("cpu"):
@@ -226,7 +230,6 @@ class Followed:
         return set_dtype
 
     def _clear(self, plain: Any) -> Any:
-        @wraps(plain)
         def clear() -> None:
             self._kept.clear()
             plain()
