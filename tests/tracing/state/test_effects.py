@@ -74,6 +74,7 @@ def _reads(folder: Path) -> None:
 
 def _unheard(_: Path) -> None:
     io.StringIO().write("x")
+    torch.save(1, io.BytesIO())
     logging.getLogger(__name__).debug("x")
 
 

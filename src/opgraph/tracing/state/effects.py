@@ -194,6 +194,10 @@ def _second(_: Any = None, other: Any = "", *__: Any, **___: Any) -> str:
     return _text(other)
 
 
+def _saved(obj: Any = None, f: Any = "", *_: Any, **__: Any) -> str | None:  # noqa: ARG001
+    return None if isinstance(f, io.BytesIO) else _text(f)
+
+
 def _last(*args: Any, **__: Any) -> str:
     return _text(args[-1])
 
@@ -251,7 +255,7 @@ _HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
         for name in ("system", "posix_spawn", "fork")
         if hasattr(os, name)
     ),
-    (torch, "save", _WROTE, _second),
+    (torch, "save", _WROTE, _saved),
 )
 _HEARD_IF_THERE = (
     ("socket", "socket.connect", "connected to", _second),
