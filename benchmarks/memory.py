@@ -4,6 +4,7 @@ its own, forked from one that has imported the libraries.
     python benchmarks/memory.py            all that were ever tried on real tensors, and names by chance
     python benchmarks/memory.py NAME …     these
     python benchmarks/memory.py --foreign  the models of benchmarks/foreign, in their environment
+    python benchmarks/memory.py -o FILE    and go on where the file ends
 
 What holds: each ends with a profile or with an error of opgraph's, and at its peak has taken no more than
 the limit beyond what it began with (for a model that was built before, as those of benchmarks/foreign are,
@@ -18,6 +19,7 @@ import json
 import os
 import random
 import resource
+import select
 import signal
 import sys
 import time
@@ -37,8 +39,9 @@ from opgraph.surveying import Atlas
 FOREIGN = Path(__file__).parent / "foreign"
 GIB = 2**30
 ROOM = 4.0
-"""GiB beyond the limit at which the system refuses more: so much is not to be taken by any of them, and the
-machine is to live on."""
+"""GiB beyond the limit at which a process is ended: so much is not to be taken by any of them, and the
+machine is to live on. Of what is resident: a limit of the system is one on addresses, which weights that
+nothing touches have, too."""
 
 
 def sample(count: int, seed: int) -> list[str]:
@@ -50,10 +53,11 @@ def sample(count: int, seed: int) -> list[str]:
     return list(dict.fromkeys([*real, *random.Random(seed).sample(names, count)]))
 
 
-def resident(what: str) -> int:
-    """Bytes of this process: resident (VmRSS), or the most that were since they were forgotten (VmHWM)."""
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return int(next(line for line in lines if line.startswith(what)).split()[1]) * 1024
+def resident(what: str, process: int | str = "self") -> int:
+    """Bytes of a process: resident (VmRSS), or the most that were since they were forgotten (VmHWM); 0 of
+    one that has ended."""
+    lines = Path(f"/proc/{process}/status").read_text("ascii").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(what)), 0)
 
 
 def foreign(name: str) -> Callable[..., Any]:
@@ -75,8 +79,6 @@ def child(make: Callable[[], Callable[..., Any]], options: dict[str, Any]) -> di
         run = make()
         base = resident("VmRSS:")
         Path("/proc/self/clear_refs").write_text("5", "ascii")
-        most = base + int((options["memory_limit"] + ROOM) * GIB)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         profile = run(**options)
         found["tensors"] = profile.tracing.tensors
         refused = [n for n in profile.model.notes if "on real tensors" in n]
@@ -91,8 +93,10 @@ def child(make: Callable[[], Callable[..., Any]], options: dict[str, Any]) -> di
     }  # fmt: skip
 
 
-def forked(work: Callable[[], dict[str, Any]], timeout: int) -> dict[str, Any]:
-    """What a process of its own gives back, or how it ended."""
+def forked(work: Callable[[], dict[str, Any]], timeout: int, room: float) -> dict[str, Any]:
+    """What a process of its own gives back, or how it ended: by itself, or for it took more than `room`
+    GiB."""
+    base, taken = resident("VmRSS:"), 0
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -107,6 +111,10 @@ def forked(work: Callable[[], dict[str, Any]], timeout: int) -> dict[str, Any]:
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
+        while not select.select([pipe], [], [], 0.1)[0]:
+            taken = max(taken, resident("VmRSS:", pid) - base)
+            if taken > room * GIB:
+                os.kill(pid, signal.SIGKILL)
         text = pipe.read()
     _, status = os.waitpid(pid, 0)
     with suppress(ProcessLookupError):
@@ -115,8 +123,8 @@ def forked(work: Callable[[], dict[str, Any]], timeout: int) -> dict[str, Any]:
         return dict(json.loads(text))
     ended = os.waitstatus_to_exitcode(status)
     late = ended == -signal.SIGXCPU
-    return {"end": "late" if late else "killed", "said": f"ended with {ended}", "tensors": "", "taken": 0.0,
-            "cpu": 0.0}  # fmt: skip
+    return {"end": "late" if late else "killed", "said": f"ended with {ended}", "tensors": "",
+            "taken": taken / GIB, "cpu": 0.0}  # fmt: skip
 
 
 def main() -> int:
@@ -154,12 +162,16 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     wrong, most = 0, 0.0
+    done = asked.o.read_text("utf-8").splitlines() if asked.o and asked.o.exists() else []
+    before = {json.loads(line)["name"] for line in done}
+    names = [name for name in names if name not in before]
     print(f"{len(names)} models, limit {asked.limit:g} GiB")
     options = {"memory_limit": asked.limit, "mode": asked.mode}
     lines = asked.o.open("a") if asked.o else None
     ends: dict[str, int] = {}
     for name in names:
-        found = forked(lambda name=name: child(lambda: make(name), options), asked.timeout)
+        found = forked(lambda name=name: child(lambda: make(name), options), asked.timeout,
+                       asked.limit + ROOM)  # fmt: skip
         ends[found["end"]] = ends.get(found["end"], 0) + 1
         fails = found["end"] not in ("profile", "error") or found["taken"] > asked.limit
         wrong += fails
