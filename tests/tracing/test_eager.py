@@ -6,6 +6,7 @@ import random
 from collections import deque
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tests.oracle import counting
@@ -13,10 +14,10 @@ from torch import nn
 
 import opgraph
 from opgraph.api.pipeline import profile_model
-from opgraph.inputs import InputRequest, make_inputs
+from opgraph.inputs import Example, InputRequest, make_inputs
 from opgraph.results import Profile
 from opgraph.sources import resolve
-from opgraph.tracing.base import arguments
+from opgraph.tracing.base import arguments, record
 from opgraph.tracing.eager import materialized
 
 
@@ -346,3 +347,33 @@ def test_the_best_experts_are_chosen_in_turn_where_there_is_no_room_for_real_wei
     assert profile.totals.flops == 2 * 12 * 8 * 4 + 12 * 2 * (2 * 8 * 6)
     assert any("each of its experts equally often" in note for note in profile.model.notes)
     assert model.router.weight.dtype == torch.bfloat16
+
+
+class Cautious(nn.Module):
+    """Looks whether its numbers are finite and small, and for the best of each outside of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 6)
+
+    def forward(self, x, mask):
+        y = self.layer(x)
+        if not torch.isfinite(y).all() or torch.isnan(y).any():
+            y = y.exp()
+        if y.max() > 10 and (y > 0).any():
+            y = y / 2
+        best = np.asarray(y.detach()).argmax(-1)
+        return y[torch.arange(len(y)), torch.as_tensor(best)], torch.masked_select(y, mask)
+
+
+def test_what_a_branch_asks_is_answered_where_choices_are_made_up():
+    mask = torch.tensor([[True], [False], [True]])
+    example = Example((torch.ones(3, 8), mask), {})
+    found = record(Cautious(), example, spread=True)
+    assert found.error is None
+    ops = {n.op for n in found.graph.nodes}
+    assert "div" in ops
+    assert "exp" not in ops
+    assert [found.graph.value[v].shape for v in found.graph.outputs] == [(3,), (12,)]
+    assert {note.code for note in found.notes} == {"branch", "routing"}
+    assert isinstance(record(Cautious(), example).error, RuntimeError)

@@ -129,6 +129,8 @@ def profiled(
     A forward that raises still gives a record of what ran until then: `graph.failed` is the node where it
     stopped. Raises `SourceError`, `InputError` or `TraceError`.
     """
+    from opgraph.sources.weightless import one_request
+
     asked = options or Options()
     if asked.world_size is not None:
         from opgraph.sources.ranks import ranks
@@ -141,11 +143,17 @@ def profiled(
     if asked.laid_out:
         return _laid_out(model, inputs, kwargs, asked)
     built, example = prepared(model, inputs, kwargs, asked)
-    found = profile_model(built, example, asked)
-    made = inputs is None and kwargs is None
+    with one_request():
+        found = _profiled(built, example, asked, inputs is None and kwargs is None)
+    return counted(found, asked.count)
+
+
+def _profiled(model: Model, example: Example, asked: Options, made: bool) -> ProfileRecord:
+    """The profile of a call with these inputs; where they were made here and do not fit, with others."""
+    found = profile_model(model, example, asked)
     if made and asked.mode == "train" and asked.batch is None and _lone(found.graph.failed):
         request = replace(InputRequest.of(asked), batch_size=2)
-        found = profile_model(built, _example(built, None, None, request), asked)
+        found = profile_model(model, _example(model, None, None, request), asked)
         found = _noting(
             found,
             Remark(
@@ -154,12 +162,12 @@ def profiled(
             ),
         )
     if made and not (example.args or example.kwargs):
-        found = _with_optional(built, found, asked)
+        found = _with_optional(model, found, asked)
     if found.graph.failed is not None and made:
         if asked.sized:
-            _blame_what_was_asked(built, found.graph, asked)
-        found = _fitted(built, example, found, asked)
-    return counted(found, asked.count)
+            _blame_what_was_asked(model, found.graph, asked)
+        found = _fitted(model, example, found, asked)
+    return found
 
 
 def _laid_out(

@@ -81,7 +81,7 @@ CODES: dict[str, Code] = {
         "Give typical inputs in Python.",
     ),
     "branch": Code(
-        "Which branch runs depends on data; the one with more work is counted.",
+        "Which branch runs depends on data; the one with more work is counted, or the remark says which.",
         "Profile each by itself where the difference matters.",
     ),
     "not-counted": Code(

@@ -110,6 +110,21 @@ def resident() -> int | None:
 _open = os.open  # not what stands for it during a run, to hear which files a model opens
 
 
+@contextmanager
+def one_request() -> Iterator[int | None]:
+    """Within, and in all that is called from there, what may be taken is counted from what was resident at
+    the beginning: what an attempt leaves behind is not the next one's to begin with."""
+    began = _began.get() or resident()
+    token = _began.set(began)
+    try:
+        yield began
+    finally:
+        _began.reset(token)
+
+
+_began: ContextVar[int | None] = ContextVar("resident at the beginning", default=None)
+
+
 def give_back() -> None:
     """Let the system have what is free."""
     if _give_back is not None:

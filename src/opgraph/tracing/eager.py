@@ -19,7 +19,7 @@ from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import current
-from opgraph.sources.weightless import resident
+from opgraph.sources.weightless import give_back, one_request, resident
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
@@ -33,20 +33,22 @@ def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
     return record(_ready(model.module, example), example, **how)
 
 
-def trace_real(model: Model, example: Example, began: int | None = None, **how: Any) -> Outcome:
-    """One run on real tensors: for models whose path depends on values. `how` goes to `record`; `began` is
-    what the process had resident before anything was traced.
+def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
+    """One run on real tensors: for models whose path depends on values. `how` goes to `record`.
 
     Raises `TraceError` when the model has no weights and cannot be built with them in the memory that they
     may take.
     """
-    limit, began = _limit(how.pop("memory_limit", None)), began or resident()
-    module = _ready(materialized(model, limit), example)
-    left = limit - (0 if module is model.module else _bytes(module) / 2**30)
-    ceiling = None
-    if began is not None and limit >= _MEASURED:
-        ceiling = began + int(limit * (1 - _BESIDE) * 2**30)
-    return record(module, example, real=True, memory_limit=left, ceiling=ceiling, **how)
+    limit = _limit(how.pop("memory_limit", None))
+    with one_request() as began:
+        ceiling, weights = None, limit
+        if began is not None and limit >= _MEASURED:
+            ceiling = began + int(limit * (1 - _BESIDE) * 2**30)
+            give_back()
+            weights = min(limit, (ceiling - (resident() or 0)) / 2**30)
+        module = _ready(materialized(model, weights), example)
+        left = limit - (0 if module is model.module else _bytes(module) / 2**30)
+        return record(module, example, real=True, memory_limit=left, ceiling=ceiling, **how)
 
 
 _MEASURED, _BESIDE = 1.0, 1 / 16
@@ -66,6 +68,7 @@ def _bytes(module: torch.nn.Module) -> int:
     return sum(stored_bytes(t) for t in tensors if not torch.nn.parameter.is_lazy(t))
 
 
+@one_request()
 def trace_either(
     model: Model, example: Example, made_up: Callable[[], bool] = lambda: False, **how: Any
 ) -> list[Outcome]:
@@ -73,7 +76,7 @@ def trace_either(
     whatever reason), one in which experts are chosen evenly, if there are any, one in which the inputs have
     values, and at last one on real tensors altogether. The outcome that counts is the last. Where what a
     run chooses from is `made_up`, as labels are, it is chosen evenly, too."""
-    plain, began = "tracer" not in how, resident()
+    plain = "tracer" not in how
     attempts = [trace_fake(model, example, **how)]
     # Among ranks, what each is sent hangs on values that a run may take from memory nothing was written to.
     apart = current() is not None and attempts[-1].error is not None
@@ -86,7 +89,7 @@ def trace_either(
     real = None
     if not sent and (_lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1]))):
         lacking = attempts[-1]
-        attempts.append(real := _tried_on_real(model, example, began, how))
+        attempts.append(real := _tried_on_real(model, example, how))
         # The best one of a few is a label as often as an expert: it is made up where nothing else is left.
         if real.graph is None and _chooses(lacking, "aten.argmax"):
             attempts.append(trace_fake(model, example, spread=True, **how))
@@ -124,13 +127,11 @@ def _failed_for_no_size(outcome: Outcome) -> bool:
     return outcome.error is not None and not outcome.misfit
 
 
-def _tried_on_real(
-    model: Model, example: Example, began: int | None, how: dict[str, Any]
-) -> Outcome:
+def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outcome:
     """The attempt on real tensors, or the reason why there is none."""
     start = time.perf_counter()
     try:
-        return trace_real(model, example, began, **how)
+        return trace_real(model, example, **how)
     except TraceError as error:
         tracer = how.get("tracer", "eager")
         return Outcome(tracer, "real", None, error, time.perf_counter() - start)
@@ -174,7 +175,7 @@ def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Mo
         return module
     if current() is not None:
         raise TraceError("among pretended ranks nothing is real to run on")
-    needed, limit = _bytes(module), _limit(memory_limit)
+    needed, limit = _bytes(module), max(0.0, _limit(memory_limit))
     if needed > limit * 2**30:
         raise TraceError(
             f"weights of {units.size(needed)} are more than the {units.size(limit * 2**30)} that a run on "

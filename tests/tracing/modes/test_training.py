@@ -499,15 +499,29 @@ def test_training_by_name_finds_the_loss_and_says_which(name, options, says):
 
 
 @pytest.mark.slow
-def test_boxes_are_chosen_without_values_where_the_truth_about_them_is_made_here():
+@pytest.mark.parametrize("name", ["yolov8n", "yolov8n-obb"])
+def test_boxes_are_chosen_without_values_where_the_truth_about_them_is_made_here(name):
     """The ten best anchors of each image, wherever they are."""
     given = {"mode": "train", "image_size": 64, "batch_size": 4}
-    fake = opgraph.profile("yolov8n", **given)
+    fake = opgraph.profile(name, **given)
     assert fake.tracing.tensors == "fake"
     assert "own criterion" in fake.convention["loss"]
     assert any("of what else it scores" in note for note in fake.model.notes)
-    many = opgraph.profile("yolov8n", **{**given, "batch_size": 256})
+    many = opgraph.profile(name, **{**given, "batch_size": 256})
     assert many.totals.flops == 64 * fake.totals.flops
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["SenseTime/deformable-detr", "IDEA-Research/grounding-dino-tiny", "yolo26n-pose"]
+)
+def test_boxes_are_matched_without_values(name):
+    """A criterion asks whether boxes or errors are finite, and matches boxes with the truth outside of
+    torch."""
+    found = opgraph.profile(name, mode="train", image_size=64)
+    assert found.tracing.tensors == "fake"
+    assert "the model's own" in found.convention["loss"]
+    assert {"branch", "routing"} <= {note.code for note in found.remarks}
 
 
 @pytest.mark.parametrize(

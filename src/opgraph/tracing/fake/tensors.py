@@ -42,13 +42,10 @@ _PRODUCTS = {_ATEN.mm.default: 0, _ATEN.bmm.default: 0, _ATEN.mv.default: 0, _AT
 the first."""
 
 
-_PACK = _ATEN._pack_padded_sequence.default
-BY_VALUES = frozenset((_PACK, _ATEN._ctc_loss.default))
-"""Operators whose results are as large as lengths say which are known, where torch does not look."""
-
-
-def _packed(padded: Tensor, lengths: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+def _packed(padded: Tensor, lengths: Tensor, *_: Any) -> Any:
     """Sequences of several lengths one step after the other, and how many there are at each."""
+    if type(lengths) is not Tensor:
+        return NotImplemented
     counts = lengths.tolist()
     alive = [sum(n > step for n in counts) for step in range(max(counts, default=0))]
     return padded.new_empty(sum(counts), *padded.shape[2:]), torch.tensor(alive)
@@ -60,6 +57,22 @@ def _ways(
     """The results of a CTC loss: of each sequence its own, and those of its steps and places."""
     shape = (len(steps), logarithms.shape[0], 2 * max(letters) + 1)
     return logarithms.new_empty(len(steps)), logarithms.new_empty(shape)
+
+
+def _selected(tensor: Tensor, mask: Tensor) -> Any:
+    """The values that a mask chooses."""
+    if type(mask) is not Tensor:
+        return NotImplemented
+    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
+    return tensor.new_empty(int(mask.expand(shape).count_nonzero()))
+
+
+BY_VALUES: Mapping[Any, Callable[..., Any]] = {
+    _ATEN._pack_padded_sequence.default: _packed,
+    _ATEN._ctc_loss.default: _ways,
+    _ATEN.masked_select.default: _selected,
+}
+"""Operators whose results are as large as values say which are known, where torch does not look."""
 
 
 class RunMode(FakeTensorMode):
@@ -80,10 +93,9 @@ class RunMode(FakeTensorMode):
         if func is _GROUPED and args[0].dtype not in _HALVES:
             return self._grouped(args, kwargs or {})
         if func in BY_VALUES and isinstance(args[0], FakeTensor):
-            if func is not _PACK:
-                return _ways(*args)
-            if type(args[1]) is Tensor:
-                return _packed(*args)
+            out = BY_VALUES[func](*args)
+            if out is not NotImplemented:
+                return out
         first = _PRODUCTS.get(func)
         if first is not None and args[first].dtype != args[first + 1].dtype:
             one, other = args[first].dtype, args[first + 1].dtype

@@ -29,6 +29,7 @@ from opgraph.costs.formulas.contractions import cudnn_reserve
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import AS_ON_A_CPU, TARGETS, Substitution, Target, chosen_for
 from opgraph.sources.ranks import local
+from opgraph.tracing.fake.tensors import REAL_LIMIT
 from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
 from opgraph.tracing.target.autocast import Followed, in_precision
 
@@ -46,6 +47,22 @@ SPREAD = Remark(
     "the data",
 )
 """The remark on a run in which the best of some scores were taken to be each equally often."""
+
+
+WHICH_BRANCH = Remark(
+    "branch",
+    "numbers by which the forward chooses its way are taken to be finite, greater than what they are "
+    "compared with, and as it asks of all or any of them",
+)
+"""The remark on a run in which Python asked for the answer of such a comparison."""
+
+
+MATCHED = Remark(
+    "routing",
+    "taken to score all alike that it matches outside of torch (boxes with the truth, for instance): "
+    "which are chosen is in the data",
+)
+"""The remark on a run in which values were handed to NumPy."""
 
 
 AGAIN = (
@@ -130,7 +147,8 @@ class Substitutes:
             self.table = {
                 **self.table, torch.topk: topk, Tensor.topk: topk, torch.zeros_like: _counted,
                 torch.argmax: argmax, Tensor.argmax: argmax, torch.max: most, Tensor.max: most,
-                Tensor.new_full: _filled,
+                Tensor.new_full: _filled, Tensor.numpy: self._alike, Tensor.__array__: self._alike,
+                **{f: partial(self._answered, f, answer) for f, answer in _ANSWERS.items()},
             }  # fmt: skip
             self._best = 0
 
@@ -347,6 +365,27 @@ class Substitutes:
             self._best += 1
             return turns % max(1, scores.numel() // max(1, best.numel()))
 
+    def _answered(self, function: Any, answer: bool, *args: Any, **named: Any) -> Tensor:
+        """Whether numbers are finite (which is known of each, where that is no mask too large to be looked
+        at), or what Python asks of one."""
+        out: Tensor = function(*args, **named)
+        one = out.dim() == 0 or function in _FINITE
+        if type(out) is not FakeTensor or not one or out.numel() > REAL_LIMIT:
+            return out
+        self._remark(WHICH_BRANCH)
+        with torch._C._DisableTorchDispatch():
+            known = torch.full(out.shape, answer)
+        known.stands_for = out  # whose memory it takes
+        return known
+
+    def _alike(self, tensor: Tensor, *args: Any, **named: Any) -> Any:
+        """Values that NumPy gets: all the same."""
+        if type(tensor) is not FakeTensor:
+            return tensor.__array__(*args) if args else tensor.numpy(**named)
+        self._remark(MATCHED)
+        with torch._C._DisableTorchDispatch():
+            return torch.zeros(tensor.shape, dtype=tensor.dtype).numpy()
+
     def _lstm_of_metal(self, *args: Any) -> Any:
         self._remark(METAL_LSTM)
         return torch.lstm(*args)
@@ -407,6 +446,24 @@ class Substitutes:
             return made[:2] if cell else made[0]
 
         return run
+
+
+_FINITE = {
+    getattr(of, name): name == "isfinite"
+    for name in ("isfinite", "isinf", "isnan")
+    for of in (torch, Tensor)
+}
+_ANSWERS = _FINITE | {
+    getattr(of, name): name.strip("_")[0] in "ga"
+    for name in (
+        "all", "any", "gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal",
+        "__gt__", "__ge__", "__lt__", "__le__",
+    )
+    for of in (torch, Tensor)
+    if hasattr(of, name)
+}  # fmt: skip
+"""What is answered where Python asks whether a number that nobody knows is finite, or greater than another,
+or whether all or any of them are as they are asked about."""
 
 
 def _counted(like: Tensor, **named: Any) -> Tensor:
