@@ -1281,3 +1281,58 @@ def test_a_model_of_more_than_can_be_looked_at_is_as_it_was(
     assert any(n.startswith("not all that the forward can reach") for n in notes)
     assert all(a is b for a, b in zip(model.parameters(), weights, strict=True))
     assert all(m.training for m in model.modules())
+
+
+class Unequal(threading.Thread):
+    """A thread that is not to be compared, and has no name."""
+
+    __hash__ = threading.Thread.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise SystemExit
+
+    @property  # type: ignore[override]
+    def name(self) -> str:
+        raise RuntimeError
+
+    @name.setter
+    def name(self, name: str) -> None:
+        pass
+
+
+def _thread_left(self):
+    Unequal(target=self.waits.wait).start()
+
+
+def _listed_otherwise(_):
+    os.listdir = lambda _=".": ["a"]
+
+
+def _no_contexts(_):
+    torch.no_grad = None
+
+
+def _no_calls_left(_):
+    for depth in range(5, sys.getrecursionlimit()):
+        with suppress(RecursionError):
+            sys.setrecursionlimit(depth)
+            break
+
+
+@pytest.mark.parametrize("break_", [_thread_left, _listed_otherwise, _no_contexts, _no_calls_left])
+def test_what_a_forward_breaks_that_is_needed_to_bring_all_back(
+    break_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opgraph.tracing.capture.threads._PATIENCE", 0.01)
+    model = Changing(break_, "fake")
+    model.waits, weight = threading.Event(), model.layer.weight
+    before = os.listdir, torch.no_grad, sys.getrecursionlimit(), signal.getsignal(signal.SIGINT)
+    try:
+        with suppress(TraceError):
+            profiled(model)
+    finally:
+        model.waits.set()
+    after = os.listdir, torch.no_grad, sys.getrecursionlimit(), signal.getsignal(signal.SIGINT)
+    assert after == before
+    assert (model.layer.weight is weight, type(weight), model.training) == (
+        True, nn.Parameter, True)  # fmt: skip

@@ -60,18 +60,23 @@ class Effects:
             if hasattr(owner, name) and (id(owner), name) not in known:
                 self._replace(owner, name, self._heard(getattr(owner, name), what, of))
 
-    def end(self) -> list[Remark]:
-        """Hear no more, and say what was heard."""
+    def end(self) -> None:
+        """Hear no more."""
         for owner, name, value in reversed(self._before):
             if value is None:  # it was inherited
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
         self._before.clear()
+
+    def remarks(self) -> list[Remark]:
+        """What was heard, and which threads and descriptors there are by now."""
+        known, alone = set(map(id, self._threads)), True
         for other in threading.enumerate():
-            if other not in self._threads and not idles(other):
-                self._said.setdefault("left a thread running:", {})[_text(other.name)] = None
-        alone = all(map(idles, {*threading.enumerate()} - {threading.current_thread()}))
+            if other is not threading.current_thread() and not idles(other):
+                alone = False
+                if id(other) not in known:
+                    self._said.setdefault("left a thread running:", {})[_name(other)] = None
         before, now = self._open.items(), _descriptors().items()
         for what, found in (("left open", now - before), ("closed", before - now)):
             for number, _ in sorted(found):
@@ -104,6 +109,12 @@ class Effects:
             return result
 
         return heard
+
+
+def _name(thread: threading.Thread) -> str:
+    with suppress(Exception):  # a class of one's own may answer as it likes
+        return _text(thread.name)
+    return "one without a name"
 
 
 def _descriptors() -> dict[int, tuple[int, int]]:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import ctypes
 import io
+import sys
 import threading
 import weakref
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar
 from functools import partial
 from logging import Logger
@@ -73,6 +74,12 @@ _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
 )
 
 
+_depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
+_is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
+_NoDispatch, _NoFunction = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
+"""What brings things back goes by these, whatever a forward puts in their place."""
+
+
 class Guard:
     """What is known of the time before a run. It changes nothing until it `begin`s, but signals wait from
     its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
@@ -94,16 +101,17 @@ class Guard:
         self._values: list[tuple[Tensor, Tensor]] = []
         self._own: set[int] = set()
         self._late: list[_Remembered] = []
-        self._settings = settings()
+        self.when_imported: Callable[[], None] = lambda: None
+        self._depth = sys.getrecursionlimit()
         self._signals = Signals()
         try:
+            self._settings = settings()
+            self._effects = Effects()
+            self._imports = Imports(self._imported)
             self._remember(roots, modules)
         except BaseException:
             self._signals.end()
             raise
-        self._effects = Effects()
-        self._imports = Imports(self._imported)
-        self.when_imported: Callable[[], None] = lambda: None
 
     def _remember(self, roots: Iterable[Any], modules: Collection[torch.nn.Module]) -> None:
         with _plainly():
@@ -181,9 +189,15 @@ class Guard:
         with self.running(), _Writes(self), _Gifts(self):
             yield
 
-    def running(self) -> AbstractContextManager[None]:
-        """Within, the model itself runs, and may be interrupted."""
-        return self._signals.let()
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Within, the model itself runs, and may be interrupted. How deep calls may go is told again at
+        once: a lower limit leaves none to bring the rest back."""
+        try:
+            with self._signals.let():
+                yield
+        finally:
+            _set_depth(max(self._depth, _depth()))
 
     def interrupted(self, error: BaseException) -> bool:
         """Whether an error of a run is not the model's: an interrupt, or a signal's handler raised it."""
@@ -255,18 +269,27 @@ class Guard:
     # Afterwards.
 
     def restore(self) -> None:
-        """Bring everything back. What could not be is in `remarks`."""
-        self.restore_late()
-        self._imports.end()
-        self.remarks += self._effects.end()
-        self._bring_back(self._first, self._copies.values(), self._values)
-        self._copies.clear()
-        self._each(self._settings, set_back)
-        self._each([self._reach], Reach.restore_last)
-        self._signals.end()
-        # Cycles lead through these: inputs would stay until the next search for rubbish.
-        del self._reach, self._first, self._values, self._imports, self.when_imported
-        self._late.clear()
+        """Bring everything back. What could not be is in `remarks`. Each step is made, whatever the model
+        has put in the place of what another needs; what is to be said is found out last."""
+        first, effects = self._first, self._effects
+        try:
+            for step in (
+                lambda: _set_depth(max(self._depth, _depth())),
+                self.restore_late,
+                self._imports.end,
+                effects.end,
+                lambda: self._bring_back(first, self._copies.values(), self._values),
+                lambda: self._each(self._settings, set_back),
+                self._reach.restore_last,
+                lambda: self.remarks.extend(effects.remarks()),
+            ):
+                self._attempt(step)
+            self._copies.clear()
+            # Cycles lead through these: inputs would stay until the next search for rubbish.
+            del self._reach, self._first, self._values, self._imports, self.when_imported
+            self._late.clear()
+        finally:
+            self._signals.end()
 
     def restore_late(self) -> None:
         """Bring back what the model imported, as long as all that opgraph itself changed for the run is
@@ -275,33 +298,45 @@ class Guard:
             if not late.is_back:
                 late.is_back = True
                 self._bring_back(late)
-                self._each([late.reach], Reach.restore_last)
+                self._attempt(late.reach.restore_last)
 
     def _bring_back(
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
-        self.remarks += of.iterators.advanced()
-        with _plainly(), torch.no_grad():
+        with _plainly():
             for items, back in of.reach.undoing():
                 self._each(items, back)
-            self._each(of.tensors, _Looks.restore)
-            self._each(copies, _write_back)
-            self._each(values, lambda pair: pair[0].copy_(pair[1]))
-            self._each(of.tensors, _Looks.restore_version)
-            self._each(of.arrays, lambda back: back())
-            self._each(of.states, lambda back: back())
+            grad = _is_grad_enabled()
+            _set_grad_enabled(False)  # noqa: FBT003
+            try:
+                self._each(of.tensors, _Looks.restore)
+                self._each(copies, _write_back)
+                self._each(values, lambda pair: pair[0].copy_(pair[1]))
+                self._each(of.tensors, _Looks.restore_version)
+                self._each(of.arrays, lambda back: back())
+                self._each(of.states, lambda back: back())
+            finally:
+                _set_grad_enabled(grad)
+        self._attempt(lambda: self.remarks.extend(of.iterators.advanced()))
 
     def _remark(self, text: str) -> None:
         self.remarks.append(Remark("state", text))
 
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
         for item in list(items):
+            self._attempt(partial(back, item))
+
+    def _attempt(self, step: Callable[[], Any]) -> None:
+        try:
+            step()
+        except Left as left:
+            self._remark(f"{left}: that cannot be taken back")
+        except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)
             try:
-                back(item)
-            except Left as left:
-                self._remark(f"{left}: that cannot be taken back")
-            except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
-                self._remark(f"not all is as it was before the run: {first_line(error)}")
+                said = first_line(error)
+            except Exception:  # noqa: BLE001  (errors of the model's, too, may answer as they like)
+                said = type(error).__name__
+            self._remark(f"not all is as it was before the run: {said}")
 
     def found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for item in items:
@@ -700,8 +735,8 @@ def _file_back(file: Any, before: int | None) -> None:
 def _plainly() -> Iterator[None]:
     """Within, torch does what it is asked to, whatever modes are on."""
     with ExitStack() as stack:
-        stack.enter_context(torch._C._DisableTorchDispatch())
-        stack.enter_context(torch._C.DisableTorchFunction())
+        stack.enter_context(_NoDispatch())
+        stack.enter_context(_NoFunction())
         yield
 
 
