@@ -30,6 +30,12 @@ def idles(other: threading.Thread) -> bool:
     return getattr(other, "_target", None) is _worker or type(other).__module__ == "tqdm._monitor"
 
 
+def alone() -> bool:
+    """Whether there is no other thread that does anything by itself, of whatever makes threads."""
+    idle = {other.ident for other in threading.enumerate() if idles(other)}
+    return sys._current_frames().keys() - idle == {threading.get_ident()}
+
+
 class Effects:
     """Hears what is done outside of the process, from `begin` until `end`."""
 
@@ -71,17 +77,16 @@ class Effects:
 
     def remarks(self) -> list[Remark]:
         """What was heard, and which threads and descriptors there are by now."""
-        known, alone = set(map(id, self._threads)), True
+        known = set(map(id, self._threads))
         for other in threading.enumerate():
-            if other is not threading.current_thread() and not idles(other):
-                alone = False
-                if id(other) not in known:
-                    self._said.setdefault("left a thread running:", {})[_name(other)] = None
+            if id(other) not in known and not idles(other):
+                self._said.setdefault("left a thread running:", {})[_name(other)] = None
+        by_one = alone()
         before, now = self._open.items(), _descriptors().items()
         for what, found in (("left open", now - before), ("closed", before - now)):
             for number, _ in sorted(found):
                 name = _behind(number) if what == "left open" else f"the descriptor {number}"
-                self._said.setdefault(what if alone else f"or another thread {what}", {})[name] = (
+                self._said.setdefault(what if by_one else f"or another thread {what}", {})[name] = (
                     None
                 )
         return [

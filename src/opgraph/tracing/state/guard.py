@@ -31,7 +31,7 @@ from opgraph.record.errors import first_line
 from opgraph.record.remarks import Remark
 from opgraph.sources.weightless import give_back, resident
 from opgraph.tracing.fake.tensors import needs_values
-from opgraph.tracing.state.effects import Effects
+from opgraph.tracing.state.effects import Effects, alone
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.process import (
@@ -103,6 +103,7 @@ class Guard:
         self._late: list[_Remembered] = []
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
+        self._others = not alone()
         self._signals = Signals()
         try:
             self._settings = settings()
@@ -304,7 +305,7 @@ class Guard:
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
         with _plainly():
-            for items, back in of.reach.undoing():
+            for items, back in of.reach.undoing(alone=self.alone()):
                 self._each(items, back)
             grad = _is_grad_enabled()
             _set_grad_enabled(False)  # noqa: FBT003
@@ -319,8 +320,17 @@ class Guard:
                 _set_grad_enabled(grad)
         self._attempt(lambda: self.remarks.extend(of.iterators.advanced()))
 
+    def alone(self) -> bool:
+        """Whether no thread but this one did anything since before the run. What others wait for, hold, or
+        hand each other is not set again while they do, for it is theirs, too."""
+        with suppress(Exception):  # the model may have replaced what says so
+            return not self._others and alone()
+        return False
+
     def _remark(self, text: str) -> None:
-        self.remarks.append(Remark("state", text))
+        remark = Remark("state", text)
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
         for item in list(items):
@@ -341,7 +351,7 @@ class Guard:
     def found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for item in items:
             try:
-                yield _state(item)
+                yield _state(item, self.alone)
             except NotImplementedError:  # it has none: the system's own random numbers
                 continue
             except Exception as error:  # noqa: BLE001  (objects may answer as they like)
@@ -567,13 +577,13 @@ def _array_back(array: Any, kept: Any) -> None:
         array[...] = kept
 
 
-def _state(item: Any) -> Callable[[], Any]:
+def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
     """A function that brings back a generator of random numbers (of torch, Python or numpy) or a buffer."""
     if isinstance(item, (bytearray, array)):
         kept: Any = item[:]
         return lambda: item.__setitem__(slice(None), kept)
     if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
-        return partial(_semaphore_back, item, item._get_value())
+        return partial(_semaphore_back, item, item._get_value(), alone)
     if isinstance(item, Context):
         return partial(_variables_back, item, dict(item.items()))
     if isinstance(item, threading.Thread):
@@ -590,13 +600,14 @@ def _state(item: Any) -> Callable[[], Any]:
     if hasattr(item, "create_decimal"):
         return partial(context_back, item, item.__reduce__()[1])
     if isinstance(item, LOCKS):
-        return partial(_lock_back, item, _held(item))
+        return partial(_lock_back, item, _held(item), alone)
     if hasattr(item, "set_result"):
         return partial(_result_back, item, item.done())
     if isinstance(item, Logger):
         return partial(logger_back, item, logger_says(item))
     if isinstance(item, SimpleQueue):
-        return partial(_queue_back, item, _drained(item))
+        before = _drained(item) if alone() else item.qsize()
+        return partial(_queue_back, item, before, alone)
     if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
         return partial(_file_back, item, _place(item))
     if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
@@ -626,17 +637,19 @@ def _held(lock: Any) -> int:
     return int(state[0])
 
 
-def _lock_back(lock: Any, before: int) -> None:
+def _lock_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
+    if _held(lock) != before and not alone():
+        raise Left("forward took a lock or gave it back, or another thread did")
     while _held(lock) > before:
-        if not hasattr(lock, "_release_save") and threading.active_count() > 1:
-            raise Left("forward took a lock, or another thread did")
         lock.release()
     while _held(lock) < before and lock.acquire(blocking=False):
         pass
 
 
-def _semaphore_back(lock: Any, before: int) -> None:
+def _semaphore_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
     """The same of one that processes share."""
+    if lock._get_value() != before and not alone():
+        raise Left("forward took a lock or gave it back, or another thread did")
     for _ in range(before - lock._get_value()):
         lock.release()
     while lock._get_value() > before and lock.acquire(False):  # noqa: FBT003
@@ -673,7 +686,13 @@ def _drained(queue: SimpleQueue[Any]) -> list[Any]:
     return found
 
 
-def _queue_back(queue: SimpleQueue[Any], before: list[Any]) -> None:
+def _queue_back(
+    queue: SimpleQueue[Any], before: list[Any] | int, alone: Callable[[], bool]
+) -> None:
+    if isinstance(before, int) or not alone():
+        if queue.qsize() != (before if isinstance(before, int) else len(before)):
+            raise Left("forward used what threads share (SimpleQueue), or another thread did")
+        return
     with suppress(Empty):
         while True:
             queue.get_nowait()

@@ -141,6 +141,7 @@ class Reach:
     _empty: list[Any] = field(default_factory=list)
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
+    _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
@@ -300,6 +301,20 @@ class Reach:
             self._holder(item)
         elif isinstance(item, tuple):
             self._look(item)
+        if cls not in self._types:
+            self._home(cls)
+            self._class(cls)
+
+    def _between_threads(self, item: Any) -> None:
+        """What threads hand each other things by, or wait for each other; not who waits."""
+        table, cls = vars(item), type(item)
+        self._seen.add(id(table))
+        self._tables.append((table, table.copy()))
+        parts = [table, *(v for v in table.values() if type(v) in (list, deque, set))]
+        self._common.append(
+            (item, [(p, _held_by(p)) for p in parts if p is not table.get(_WAITERS)])
+        )
+        self._look(value for name, value in table.items() if name != _WAITERS)
         if cls not in self._types:
             self._home(cls)
             self._class(cls)
@@ -592,11 +607,21 @@ class Reach:
             for item in items:
                 back(item)
 
-    def undoing(self) -> Iterator[tuple[Iterable[Any], Callable[[Any], None]]]:
-        """The same in steps that can each fail by itself: what there is of a kind, and its way back."""
-        yield (holder for holder in self._empty if holder), lambda holder: holder.clear()
-        yield self._tables, _table_back
-        yield self._holders, _holder_back
+    def undoing(
+        self, *, alone: bool = True
+    ) -> Iterator[tuple[Iterable[Any], Callable[[Any], None]]]:
+        """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
+        this thread is `alone`, what is in queues and the like may be of another, and is only said."""
+        tables, holders, empty = self._tables, self._holders, self._empty
+        if self._common and not alone:
+            theirs = {id(part) for _, parts in self._common for part, _ in parts}
+            tables = [pair for pair in tables if id(pair[0]) not in theirs]
+            holders = [pair for pair in holders if id(pair[0]) not in theirs]
+            empty = [holder for holder in empty if id(holder) not in theirs]
+            yield self._common, _unused
+        yield (holder for holder in empty if holder), lambda holder: holder.clear()
+        yield tables, _table_back
+        yield holders, _holder_back
         yield self._objects, _object_back
         yield self._slots, _slot_back
         yield self._functions, _function_back
@@ -622,8 +647,8 @@ class Reach:
 
 
 _OF_A_LOOK = (
-    "stateful arrays caches iterators _empty _tables _holders _objects _slots _classes _functions _names "
-    "_last _spaces _attributes _contexts _history _lent"
+    "stateful arrays caches iterators _empty _tables _holders _common _objects _slots _classes _functions "
+    "_names _last _spaces _attributes _contexts _history _lent"
 ).split()
 """The lists of what was found, with what it was then."""
 
@@ -662,6 +687,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._module_kept
     if issubclass(cls, threading.Thread):
         return Reach._thread
+    if any(c.__module__ in ("threading", "queue") for c in cls.__mro__) and _has_table(cls):
+        return Reach._between_threads
     if issubclass(cls, _MEMORY):
         return Reach._array
     if (
@@ -682,6 +709,10 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if issubclass(cls, (dict, list, set, deque, tuple, BaseException)) or _keeps(cls):
         return Reach._object
     return None
+
+
+def _has_table(cls: type) -> bool:
+    return any("__dict__" in vars(c) for c in cls.__mro__)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -1150,6 +1181,23 @@ def _holder_back(pair: tuple[Any, list[Any]]) -> None:
     if len(now) != len(kept) or not all(map(is_, now, kept)):
         base.clear(holder)
         (base.update if base is set else base.extend)(holder, kept)
+
+
+_WAITERS = "_waiters"
+
+
+def _held_by(part: Any) -> list[Any]:
+    return list(part.values() if isinstance(part, dict) else part)
+
+
+def _unused(found: tuple[Any, list[tuple[Any, list[Any]]]]) -> None:
+    """Whether what is between threads is as it was: it is not set again while there are others."""
+    item, parts = found
+    for part, before in parts:
+        now = _held_by(part)
+        if len(now) != len(before) or not all(map(is_, now, before)):
+            name = type(item).__qualname__
+            raise Left(f"forward used what threads share ({name}), or another thread did")
 
 
 def _object_back(found: tuple[Any, type, Any]) -> None:
