@@ -501,6 +501,8 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     from opgraph.tracing import eager
     from opgraph.tracing.modes.training import Training
 
+    if callable(options.loss):
+        example = replace(example, beside=(options.loss,))
     make = partial(
         Training,
         options.optimizer,

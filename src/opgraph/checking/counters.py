@@ -162,7 +162,7 @@ def readings(model: Model, example: Example) -> tuple[Reading, ...]:
 
 def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     unit, counter = PEERS[name]
-    guard = Guard([module, *example.args, *example.kwargs.values()])
+    guard = Guard([module, *example.given])
     start = time.perf_counter()
     guard.begin()
     try:

@@ -63,10 +63,17 @@ class Example:
     """Arguments of one call of the model. Tensors are on the CPU (floating-point ones may be on meta).
 
     `notes` say what of the model's inputs was left out, and why; `guessed` are the arguments of which
-    nothing but the model's layers says what they are.
+    nothing but the model's layers says what they are. `beside` is what else of the caller's own a run
+    calls: the loss of a step of training.
     """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
+    beside: tuple[Any, ...] = ()
+
+    @property
+    def given(self) -> tuple[Any, ...]:
+        """All that is the caller's and that a run may change."""
+        return *self.args, *self.kwargs.values(), *self.beside

@@ -289,7 +289,7 @@ def staged(
     with ExitStack() as stack:
         stack.enter_context(_TURNS)
         limit = None if memory_limit is None else int(memory_limit * 2**30)
-        guarded = [module, *example.args, *example.kwargs.values()]
+        guarded = [module, *example.given]
         guard = Guard(guarded, () if real else modules, limit, ceiling)
         guard.begin()
         stack.callback(guard.restore)

@@ -219,7 +219,7 @@ def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
         return module
     # Torch copies no buffer without a size.
     memo = {id(t): type(t)(device=t.device, dtype=t.dtype) for t in lazy}
-    with guarded([module, *example.args, *example.kwargs.values()]), torch.no_grad():
+    with guarded([module, *example.given]), torch.no_grad():
         warm = copy.deepcopy(module, memo)
         modes = [(m, m.training) for m in warm.modules()]
         args, kwargs = arguments(example, None)

@@ -41,6 +41,7 @@ def hidden() -> Iterator[Any]:
     module: Any = ModuleType(NAME)
     module.cache, module.list, module.queue, module.set = {"old": 1}, [1], deque([1]), {1}
     module.keeper, module.last = Keeper(), None
+    module.weight, module.future = torch.ones(2, requires_grad=True), torch.futures.Future()
     module.table = lru_cache(lambda key: HELD[0])
     module.table.__wrapped__.__module__, module.table.__wrapped__.__qualname__ = NAME, "table"
     sys.modules[NAME] = module
@@ -72,6 +73,11 @@ def _by_cache(module: Any, y: Tensor) -> None:
     HELD.clear()
 
 
+def _by_gradient(module: Any, y: Tensor) -> None:
+    with torch.enable_grad():
+        (module.weight * y.detach()).sum().backward()
+
+
 PUT: dict[str, Callable[[Any, Tensor], Any]] = {
     "dict": lambda m, y: m.cache.update(new=y),
     "tuple": lambda m, y: m.cache.update(new=(y, (y + 1, 2))),
@@ -81,6 +87,8 @@ PUT: dict[str, Callable[[Any, Tensor], Any]] = {
     "lru_cache": _by_cache,
     "attribute": lambda m, y: setattr(m.keeper, "last", y),
     "global": lambda m, y: setattr(m, "last", y),
+    "gradient": _by_gradient,
+    "future": lambda m, y: m.future.set_result(y),
 }
 
 SAID = {
@@ -92,6 +100,8 @@ SAID = {
     "lru_cache": "was left in the cache of opgraph_hidden.table, and taken out again",
     "attribute": "is left in opgraph_hidden.keeper.last: it has no values to compute with",
     "global": "is left in opgraph_hidden.last: it has no values to compute with",
+    "gradient": "was left in the gradient of opgraph_hidden.weight, and taken out again",
+    "future": "is left in something that Python does not show: it has no values to compute with",
 }
 
 
@@ -103,6 +113,8 @@ def fakes(module: Any) -> list[Any]:
         *module.set,
         module.keeper.last,
         module.last,
+        module.weight.grad,
+        module.future.value() if module.future.done() else None,
     ]
     return [t for t in held if isinstance(t, (FakeTensor, tuple))]
 

@@ -1182,6 +1182,29 @@ def test_a_step_of_training(loss: str) -> None:
     assert not model.training
 
 
+class Criterion(nn.Module):
+    """A loss with a weight, a buffer and a counter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.calls = nn.Parameter(torch.ones(8)), 0
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, result: Tensor) -> Tensor:
+        self.calls += 1
+        self.mean += 1
+        return (result * self.weight).sum()
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+def test_the_loss_that_is_given(run: str) -> None:
+    loss = Criterion()
+    before = {name: Looks.of(t) for name, t in loss.state_dict(keep_vars=True).items()}
+    profiled(Changing(id, run), mode="train", loss=loss)
+    assert {name: Looks.of(t) for name, t in loss.state_dict(keep_vars=True).items()} == before
+    assert loss.calls == 0
+
+
 class NoDictionary:
     """An object that does not say what it holds."""
 

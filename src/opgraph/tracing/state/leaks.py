@@ -65,6 +65,9 @@ def leaks(alive: Callable[[], bool], mode: Any) -> Iterator[Remark]:
     if not left:
         return
     healed, kept = _taken_out(left)
+    healed += _out_of_gradients(left)
+    if not healed + kept:
+        kept = ["something that Python does not show"]
     for said, names in (("was left in {}, and taken out again", healed),
                         ("is left in {}: it has no values to compute with", kept)):  # fmt: skip
         for name in names[:_SHOWN]:
@@ -147,6 +150,18 @@ def _taken_out(left: list[Any]) -> tuple[list[str], list[str]]:
             break
         things = bound  # what cannot be changed goes with what it is in
     return list(healed), list(kept)
+
+
+def _out_of_gradients(left: list[Any]) -> list[str]:
+    """Those whose gradient a fake tensor was, by name: torch holds it, and Python sees no holder."""
+    ids = set(map(id, left))
+    real = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and id(t) not in ids]
+    found = [t for t in real if t.is_leaf and t.grad is not None and id(t.grad) in ids]
+    seen = _Holders(real, found)
+    seen.look_up(found)
+    for tensor in found:
+        tensor.grad = None
+    return [f"the gradient of {_name_of(tensor, seen)}" for tensor in found[:_NAMED]]
 
 
 def _is_own(holder: Any) -> bool:
