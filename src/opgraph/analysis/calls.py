@@ -9,8 +9,8 @@ from enum import StrEnum
 from itertools import pairwise
 from math import prod
 
-from opgraph.record.files import uncollected
 from opgraph.record.graph import Graph, Node
+from opgraph.record.turns import uncollected
 
 
 class ItemKind(StrEnum):

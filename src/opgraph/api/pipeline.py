@@ -28,6 +28,7 @@ from opgraph.record.profile import (
     World,
 )
 from opgraph.record.remarks import Remark, no_effect
+from opgraph.record.turns import turn
 from opgraph.record.versions import installed
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
@@ -118,6 +119,7 @@ def request_for(model: Model, options: Options) -> InputRequest:
     return replace(request, **{option: length})  # type: ignore[arg-type]
 
 
+@turn()
 def profiled(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -399,6 +401,7 @@ def _blame_what_was_asked(model: Model, graph: Graph, options: Options) -> None:
     )
 
 
+@turn()
 def prepared(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -414,6 +417,7 @@ def prepared(
     return built, _example(built, inputs, kwargs, request)
 
 
+@turn()
 def profile_model(
     model: Model,
     example: Example,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from opgraph.analysis.check.agreement import Reading
 from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError, first_line
+from opgraph.record.turns import turn
 from opgraph.sources.base import Model
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
@@ -160,6 +161,7 @@ def readings(model: Model, example: Example) -> tuple[Reading, ...]:
     return tuple(_reading(name, module, example) for name in installed)
 
 
+@turn()
 def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     unit, counter = PEERS[name]
     guard = Guard([module, *example.given])

@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opgraph.record.turns import turn
+
 if TYPE_CHECKING:
     from opgraph.inputs.base import Example
     from opgraph.sources.base import Model
@@ -39,7 +41,8 @@ class Exporter:
         """Export a model, for the arguments of one call. Raises `TraceError` or `RenderError`."""
         module, _, function = self.target.partition(":")
         found: Callable[[Model, Example, str], Exported] = getattr(import_module(module), function)
-        return found(model, example, tracer)
+        with turn():
+            return found(model, example, tracer)
 
 
 EXPORTERS = (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
@@ -130,24 +128,3 @@ def _escaped(found: re.Match[str]) -> str:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
-
-
-# Python's collector of cyclic garbage, kept from looking through what lives on anyway.
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Within, no cyclic garbage is looked for. Importing, building, recording and reading make objects
-    by the hundred thousand and drop few; looking through them all again and again takes a fifth of the
-    time. Memory is freed as ever when the last reference goes. What is left counts as old afterwards, and
-    is looked through with all else that is old."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()  # to the oldest generation
-            gc.enable()

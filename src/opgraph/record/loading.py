@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from opgraph.record.errors import ProfileError
-from opgraph.record.files import uncollected
 from opgraph.record.kinds import Mode, Run
 from opgraph.record.profile import (
     FORMAT,
@@ -38,6 +37,7 @@ from opgraph.record.schema import (
     decode_run,
 )
 from opgraph.record.targets import Target
+from opgraph.record.turns import uncollected
 from opgraph.record.verify import InvariantError, verify
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opgraph.record.errors import InputError
 from opgraph.record.profile import World
+from opgraph.record.turns import turn
 
 _worlds: list[World] = []
 
@@ -52,19 +53,19 @@ def ranks(world_size: int, rank: int = 0) -> Iterator[World]:
                          hint="ranks are numbered from 0")  # fmt: skip
     if not dist.is_available():
         raise InputError("this torch is built without torch.distributed")
-    if dist.is_initialized():
-        raise InputError("this process is in a process group already",
-                         hint="dist.destroy_process_group() leaves it")  # fmt: skip
     from torch.nn.parallel import distributed as replicating
     from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    made = DeviceMesh.__init__
 
     def here(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG001
         made(self, "cpu", *args, **kwargs)
 
     local = rank % _NODE
     with ExitStack() as stack:
+        stack.enter_context(turn())
+        if dist.is_initialized():
+            raise InputError("this process is in a process group already",
+                             hint="dist.destroy_process_group() leaves it")  # fmt: skip
+        made = DeviceMesh.__init__
         stack.enter_context(patch.dict(os.environ, {
             "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(local),
             "LOCAL_WORLD_SIZE": str(min(world_size, _NODE)), "GROUP_RANK": str(rank // _NODE),

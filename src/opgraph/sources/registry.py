@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.record.errors import SourceError, UnknownModel, one_of
-from opgraph.record.files import uncollected
 from opgraph.record.remarks import no_effect
+from opgraph.record.turns import turn, uncollected
 from opgraph.record.versions import plug_ins, require_torch
 from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
@@ -69,6 +69,7 @@ def libraries() -> dict[str, Library]:
     return {name: library for name, library in found.items() if library is not None}
 
 
+@turn()
 def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model:
     """Build the model that `spec` names, or take the module that it is.
 

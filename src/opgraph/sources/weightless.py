@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from mmap import PAGESIZE
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
+
+from opgraph.record.turns import turn
 
 # Choosing elements of a fake tensor by a mask that is real: how many there are is known then, but the fake
 # mode will not look. The mask is put in as the places that it chooses.
@@ -164,8 +166,6 @@ class Moved:
 
 
 _moved: ContextVar[Moved | None] = ContextVar("moved", default=None)
-_patch = threading.Lock()
-_users = 0
 _register = nn.Module.register_parameter
 
 
@@ -177,20 +177,16 @@ def weightless(*, pretend: bool = False, limit: int = LIMIT) -> Iterator[Moved]:
     Parameters that are shared stay shared. Lazy parameters and those of special classes (quantized
     ones) are left as they are. `settle` puts pretending ones on the meta device afterwards.
     """
-    global _users
     moved = Moved(pretend)
     token = _moved.set(moved)
-    with _patch:
-        _users += 1
-        nn.Module.register_parameter = _register_moved
     try:
-        with _BigOnMeta(limit):
+        with (
+            turn(),
+            patch.object(nn.Module, "register_parameter", _register_moved),
+            _BigOnMeta(limit),
+        ):
             yield moved
     finally:
-        with _patch:
-            _users -= 1
-            if not _users:
-                nn.Module.register_parameter = _register
         _moved.reset(token)
 
 

@@ -6,7 +6,6 @@ import copy
 import inspect
 import logging
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -23,11 +22,11 @@ from torch.utils._pytree import tree_map
 from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
-from opgraph.record.files import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import Target
+from opgraph.record.turns import turn, uncollected
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kv_cache import cache_in, measured
@@ -122,6 +121,7 @@ def forward(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
     return lambda _recorder: module(*args, **kwargs)
 
 
+@turn()
 def record(
     module: torch.nn.Module,
     example: Example,
@@ -262,10 +262,6 @@ class Stage:
     guard: Guard
 
 
-_TURNS = threading.RLock()
-"""What tracing changes and puts back (the compiler's stance, random numbers) is the whole process's."""
-
-
 @contextmanager
 def staged(
     module: torch.nn.Module,
@@ -283,11 +279,11 @@ def staged(
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
     it is as it was, and so is the state of the process. The options are those of `record`; `plain` says
     that the code of the model runs as it is. Threads take turns."""
-    mode = None if real else RunMode()
-    weights = Weights(module)
-    modules = weights.tree.values()
     with ExitStack() as stack:
-        stack.enter_context(_TURNS)
+        stack.enter_context(turn())
+        mode = None if real else RunMode()
+        weights = Weights(module)
+        modules = weights.tree.values()
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.given]
         guard = Guard(guarded, () if real else modules, limit, ceiling)

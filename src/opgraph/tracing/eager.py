@@ -16,6 +16,7 @@ from opgraph.inputs.base import Example
 from opgraph.record import units
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.remarks import Remark
+from opgraph.record.turns import turn
 from opgraph.sources.base import Model
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import current
@@ -27,12 +28,14 @@ from opgraph.tracing.state.guard import guarded
 from opgraph.tracing.state.process import free_bytes, put_back
 
 
+@turn()
 def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
     """One run on fake tensors: milliseconds, and no memory for weights or activations. `how` goes to
     `record`."""
     return record(_ready(model.module, example), example, **how)
 
 
+@turn()
 def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
     """One run on real tensors: for models whose path depends on values. `how` goes to `record`.
 
@@ -164,6 +167,7 @@ def _has_numbers(example: Example) -> bool:
     return any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves)
 
 
+@turn()
 def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Module:
     """The model with real weights: its own, or random ones where it has none.
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from opgraph.record.turns import helping, holder
 from opgraph.tracing.state.effects import idles
 
 _PATIENCE = 2.0
@@ -32,6 +33,7 @@ class HandedOver:
         self._follow = follow
         self._forgiven = forgiven
         self._ours = {threading.get_ident()}
+        self._for = holder()
         self._threads: list[threading.Thread] = []
         self._futures: list[Future[Any]] = []
 
@@ -78,7 +80,7 @@ class HandedOver:
                 return call(*args, **kwargs)
             self._ours.add(me)
             try:
-                with context:
+                with helping(self._for), context:
                     return call(*args, **kwargs)
             finally:
                 self._ours.discard(me)

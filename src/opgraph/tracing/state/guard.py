@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.record.remarks import Remark
+from opgraph.record.turns import turn
 from opgraph.sources.weightless import give_back, resident
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects, alone
@@ -374,13 +375,14 @@ class Guard:
 @contextmanager
 def guarded(roots: Iterable[Any]) -> Iterator[Guard]:
     """Within, something may run that is not recorded; afterwards all is as before."""
-    guard = Guard(roots)
-    guard.begin()
-    try:
-        with guard.listening():
-            yield guard
-    finally:
-        guard.restore()
+    with turn():
+        guard = Guard(roots)
+        guard.begin()
+        try:
+            with guard.listening():
+                yield guard
+        finally:
+            guard.restore()
 
 
 class _Remembered:

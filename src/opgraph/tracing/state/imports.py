@@ -14,6 +14,7 @@ from typing import Any
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _python_dispatch as dispatching
 
+from opgraph.record.turns import is_mine
 from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
 
 _FIRST = "_find_and_load"
@@ -32,12 +33,13 @@ class Imports:
         setattr(importing, _FIRST, self._imported)
 
     def end(self) -> None:
-        """Hear no more."""
+        """Hear no more, not even of an import that goes on."""
+        self._heard = lambda _: None
         if getattr(importing, _FIRST) == self._imported:
             setattr(importing, _FIRST, self._plain)
 
     def _imported(self, name: str, import_: Any) -> Any:
-        if getattr(self._within, "one", False):  # that another one imports
+        if not is_mine() or getattr(self._within, "one", False):  # that another one imports
             return self._plain(name, import_)
         self._within.one, before = True, set(sys.modules)
         try:

@@ -26,6 +26,8 @@ from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatching
 
+from opgraph.record.turns import turn
+
 
 class Left(Exception):
     """What a forward did that cannot be taken back, in words."""
@@ -61,13 +63,14 @@ def set_back(kept: Kept) -> None:
 @contextmanager
 def put_back() -> Iterator[None]:
     """Within, settings and random numbers may change."""
-    before = settings()
-    try:
-        yield
-    finally:
-        for each in before:
-            with suppress(Exception):  # the others are to be brought back all the same
-                set_back(each)
+    with turn():
+        before = settings()
+        try:
+            yield
+        finally:
+            for each in before:
+                with suppress(Exception):  # the others are to be brought back all the same
+                    set_back(each)
 
 
 def _settings() -> Iterator[Setting]:

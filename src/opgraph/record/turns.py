@@ -1,0 +1,99 @@
+"""Turns of threads. Settings, random numbers, what stands in for the weights of a model, and Python's
+collector of cyclic garbage are the whole process's: only the thread whose turn it is reads and sets them,
+from the first look to the last thing that is put back. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opgraph.record.errors import InputError
+
+_lock = threading.RLock()
+_holder: int | None = None
+_own = threading.local()
+_LOOK = 0.2
+"""Seconds after which who waits looks again whether it waits for ever."""
+
+
+def holder() -> int | None:
+    """The thread whose turn it is."""
+    return _holder
+
+
+def is_mine() -> bool:
+    """Whether it is this thread's turn, or that of one that it works for."""
+    return _holder is not None and _holder in (
+        threading.get_ident(),
+        getattr(_own, "helped", None),
+    )
+
+
+@contextmanager
+def turn(*, wait: bool = True) -> Iterator[bool]:
+    """Within, it is this thread's turn, and others wait. Without `wait` it may not come to it, which is
+    told.
+
+    Raises `InputError` where the one whose turn it is waits for this thread: each would wait for the other.
+    """
+    global _holder
+    had = _lock.acquire(blocking=wait, timeout=_LOOK if wait else -1)
+    while wait and not had:
+        if is_mine() or _is_joined(threading.current_thread()):
+            raise InputError(
+                "a forward that is profiled waits for a thread that profiles, too: one at a time",
+                hint="profile in the forward's own thread",
+            )
+        had = _lock.acquire(timeout=_LOOK)
+    if not had:
+        yield False
+        return
+    before, _holder = _holder, threading.get_ident()
+    try:
+        yield True
+    finally:
+        _holder = before
+        _lock.release()
+
+
+@contextmanager
+def helping(thread: int | None) -> Iterator[None]:
+    """Within, this thread works for another one."""
+    before, _own.helped = getattr(_own, "helped", None), thread
+    try:
+        yield
+    finally:
+        _own.helped = before
+
+
+def _is_joined(thread: threading.Thread) -> bool:
+    """Whether the one whose turn it is waits for a thread to end."""
+    frame = sys._current_frames().get(_holder or 0)  # noqa: SLF001
+    while frame is not None:
+        if frame.f_code is threading.Thread.join.__code__ and frame.f_locals["self"] is thread:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Within, no cyclic garbage is looked for, if it is or may be this thread's turn. Importing, building,
+    recording and reading make objects by the hundred thousand and drop few; looking through them all again
+    and again takes a fifth of the time. Memory is freed as ever when the last reference goes. What is left
+    counts as old afterwards, and is looked through with all else that is old."""
+    with turn(wait=False) as had:
+        was_on = had and gc.isenabled()
+        if was_on:
+            gc.disable()
+        try:
+            yield
+        finally:
+            if was_on:
+                if not gc.get_freeze_count():
+                    gc.freeze()
+                    gc.unfreeze()  # to the oldest generation
+                gc.enable()

@@ -1,0 +1,100 @@
+"""Several threads that profile at once: what is the whole process's is one thread's at a time."""
+
+from __future__ import annotations
+
+import _frozen_importlib as importing
+import builtins
+import gc
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+
+
+class Calls(nn.Module):
+    """Does something before its layer."""
+
+    def __init__(self, layer: nn.Module, do: Callable[[], Any] = lambda: time.sleep(0.01)) -> None:
+        super().__init__()
+        self.layer, self.do = layer, do
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.do()
+        return self.layer(x)
+
+
+def test_threads_take_turns() -> None:
+    """A lazy model learns its sizes within a turn, too, and of one model all see the same weights."""
+    x, one = torch.randn(2, 4), Calls(nn.Linear(4, 4))
+
+    def states() -> list[Any]:
+        return [builtins.open, os.remove, sys.stdout, importing._find_and_load, gc.isenabled()]
+
+    before = states()
+    models = (one, Calls(nn.LazyLinear(4)), one, Calls(nn.LazyLinear(4)))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda m: opgraph.profile(m, x), models))
+    assert states() == before
+    assert {
+        (sum(n.flops for n in p.graph.nodes), sum(len(n.parameters) for n in p.graph.nodes))
+        for p in found
+    } == {(64, 2)}
+
+
+@pytest.mark.parametrize(("tracer", "by"), [("eager", "pool"), ("fx", "thread")])
+def test_a_forward_that_waits_for_a_profile_is_refused(tracer: str, by: str) -> None:
+    def inner() -> Any:
+        return opgraph.profile(nn.Linear(4, 4), torch.ones(2, 4))
+
+    def waits() -> None:
+        if by == "pool":
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(inner).result()
+            return
+        said: list[Exception] = []
+
+        def caught() -> None:
+            try:
+                inner()
+            except opgraph.InputError as error:
+                said.append(error)
+
+        other = threading.Thread(target=caught)
+        other.start()
+        other.join()
+        raise said[0]
+
+    with pytest.raises(opgraph.OpgraphError, match="waits for a thread that profiles, too"):
+        opgraph.profile(Calls(nn.Linear(4, 4), waits), torch.ones(2, 4), tracer=tracer)
+
+
+def test_what_another_thread_imports_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its import begins within a profile and ends after it."""
+    (tmp_path / "opgraph_slow.py").write_text("import opgraph_gate\nopgraph_gate.wait()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    begun, done = threading.Event(), threading.Event()
+    gate: Any = type(sys)("opgraph_gate")
+    gate.wait = lambda: (begun.set(), done.wait(9))
+    monkeypatch.setitem(sys.modules, "opgraph_gate", gate)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        run = threading.Event()
+        found = pool.submit(lambda: (run.wait(9), importlib.import_module("opgraph_slow"))[1])
+        opgraph.profile(
+            Calls(nn.Linear(4, 4), lambda: (run.set(), begun.wait(9))), torch.ones(2, 4)
+        )
+        done.set()
+        assert found.result().__name__ == "opgraph_slow"
