@@ -57,9 +57,9 @@ def fragments(module: nn.Module, stage: Stage) -> list[fx.GraphModule]:
 
         return run
 
-    with clean() as note, stage.guard.listening():
+    with clean() as looked, stage.guard.listening():
         context = torch._dynamo.optimize(keep)
-        context.callback = Watch(context.callback, note)
+        context.callback = Watch(context.callback, looked)
         context(entry(module))(*stage.args, **stage.kwargs)
     return list(found.values())
 
@@ -95,9 +95,9 @@ def _by_dynamo(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Ca
 
         return run
 
-    with clean() as note:
+    with clean() as looked:
         context = torch._dynamo.optimize(keep, nopython=True)
-        context.callback = Watch(context.callback, note)
+        context.callback = Watch(context.callback, looked)
         result = plain_result(context(entry(module))(*stage.args, **stage.kwargs))
     if len(runs) != 1:
         raise TraceError(f"dynamo gives {len(runs)} graphs, and a file holds one")

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import opgraph
+from opgraph.tracing import tracers
 from opgraph.tracing.state.leaks import settle
 
 pytestmark = [
@@ -207,3 +208,52 @@ def test_what_a_model_was_given_goes_with_its_last_name(options: dict[str, str])
         assert there() is None
     finally:
         gc.enable()
+
+
+class Breaks(nn.Module):
+    """Has a graph break between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if not torch.compiler.is_exporting() and not isinstance(x, torch.fx.Proxy):
+            torch._dynamo.graph_break()
+        return self.second(y)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    **{name: {"tracer": name} for name in tracers},
+    "train": {"mode": "train"},
+    "lora": {"mode": "train", "train": "lora"},
+    "inductor": {"inductor": True},
+    "compiled training": {"inductor": True, "mode": "train"},
+    "replicated": {"data_parallel": 2, "mode": "train"},
+    "sharded": {"fsdp": 2, "mode": "train"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_of_a_model_outlives_it_and_its_profile(way: str) -> None:
+    """Nor does anything of torch.compile's that was not there before, by name or in its registries."""
+    import torch._dynamo
+
+    backends, written = (
+        torch._dynamo.eval_frame.cached_backends,
+        torch._dynamo.utils.CleanupManager.instance.values,
+    )
+
+    def there() -> list[Any]:
+        ours = [b for b in backends.values() if "opgraph" in str(getattr(b, "__module__", ""))]
+        return [nn.Module.__init__, set(globals()), set(vars(nn.Module)), set(written), ours]
+
+    model, before = Breaks(), there()
+    weight = weakref.ref(model.first.weight)
+    profile = opgraph.profile(model, torch.ones(2, 4), **WAYS[way])
+    assert profile.totals.macs
+    assert there() == before
+    del model, profile
+    gc.collect()
+    assert weight() is None

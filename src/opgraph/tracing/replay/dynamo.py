@@ -82,9 +82,9 @@ def capture(*, fullgraph: bool, backend: Backend | None = None) -> Capture:
     def find(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
         def run(recorder: Recorder) -> Any:
             fragments = _Fragments(module, recorder, backend)
-            with clean() as note:
+            with clean() as looked:
                 context = torch._dynamo.optimize(fragments.compile, nopython=fullgraph)
-                context.callback = _Shield(context.callback, note, fragments)
+                context.callback = _Shield(context.callback, looked, fragments)
                 return context(entry(module))(*args, **kwargs)
 
         return run
@@ -104,22 +104,53 @@ def entry(module: nn.Module) -> Callable[..., Any]:
     return call
 
 
-Note = Callable[[CodeType], None]
-"""Takes the code that Dynamo looks at."""
+class Looked:
+    """What Dynamo has looked at, and what it has put into globals beside it."""
+
+    def __init__(self) -> None:
+        self.codes: set[CodeType] = set()
+        self._spaces: dict[int, tuple[dict[str, Any], set[str]]] = {}
+
+    @contextmanager
+    def at(self, frame: FrameType) -> Iterator[None]:
+        """Dynamo looks at a frame."""
+        self.codes.add(frame.f_code)
+        before = set(frame.f_globals)
+        try:
+            yield
+        finally:
+            _, names = self._spaces.setdefault(id(frame.f_globals), (frame.f_globals, set()))
+            names |= frame.f_globals.keys() - before
+
+    def forget(self) -> None:
+        """Let all of it be as if nobody had looked."""
+        for code in self.codes:
+            torch._dynamo.eval_frame.reset_code(code)
+        ours = {(at, name) for at, (_, names) in self._spaces.items() for name in names}
+        kept = (
+            torch._dynamo.utils.CleanupManager.instance
+        )  # code behind a graph break lives on in torch
+        for code, hooks in list(kept.values.items()):
+            if not ours.isdisjoint((id(hook.scope), hook.name) for hook in hooks):
+                kept._remove_id(code)
+        for space, names in self._spaces.values():
+            for name in names & space.keys():
+                del space[name]
 
 
 @contextmanager
-def clean() -> Iterator[Note]:
+def clean() -> Iterator[Looked]:
     """Dynamo with a memory of its own: nothing of it is left behind, and what others compiled stays
     compiled, but for functions that the model runs, too. Each call is compiled for the sizes that it
-    really has, however often a module is called. Gives the function that must be told what is compiled."""
+    really has, however often a module is called. Gives what must be told what is looked at."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch._dynamo")]
     levels = [logger.level for logger in loggers]
     pgo, reasons = torch._dynamo.pgo, torch._dynamo.utils.graph_break_reasons
     sizes, before = (pgo._CODE_STATE, pgo._INIT_CODE_STATE), len(reasons)
     counters, metrics = torch._dynamo.utils.counters, torch._dynamo.utils._compilation_metrics
     counted, measured = copy.deepcopy(counters), list(metrics)
-    compiled: set[CodeType] = set()
+    looked, backends = Looked(), torch._dynamo.eval_frame.cached_backends
+    others = set(backends)
     try:
         pgo._CODE_STATE = defaultdict(
             pgo.CodeState
@@ -133,12 +164,13 @@ def clean() -> Iterator[Note]:
             assume_static_by_default=True,
             suppress_errors=False,
         ):
-            yield compiled.add
+            yield looked
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        for code in compiled:
-            torch._dynamo.eval_frame.reset_code(code)
+        looked.forget()
+        for key in backends.keys() - others:
+            del backends[key]
         pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
         del reasons[before:]
         counters.clear()
@@ -150,13 +182,13 @@ def clean() -> Iterator[Note]:
 class Watch:
     """Stands between the interpreter and Dynamo, and tells what is compiled."""
 
-    def __init__(self, dynamo: Any, note: Note) -> None:
+    def __init__(self, dynamo: Any, looked: Looked) -> None:
         self._torchdynamo_orig_backend = dynamo  # the name by which Dynamo looks for the one within
-        self._note = note
+        self._looked = looked
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
-        self._note(frame.f_code)
-        return self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
+        with self._looked.at(frame):
+            return self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +280,8 @@ class _Fragments:
 class _Shield(Watch):
     """Dynamo must not see that it is recorded, nor compile the recorder itself."""
 
-    def __init__(self, dynamo: Any, note: Note, fragments: _Fragments) -> None:
-        super().__init__(dynamo, note)
+    def __init__(self, dynamo: Any, looked: Looked, fragments: _Fragments) -> None:
+        super().__init__(dynamo, looked)
         self._fragments = fragments
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
@@ -257,7 +289,7 @@ class _Shield(Watch):
 
         code: CodeType = frame.f_code
         if code.co_filename.startswith(_OPGRAPH):
-            self._note(code)
+            self._looked.codes.add(code)
             return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
         for thing in frame.f_locals.values():
             self._fragments.know(thing)

@@ -1281,7 +1281,7 @@ def _class_back(pair: tuple[type, dict[str, Any]]) -> None:
     if len(now) == len(members) and all(map(is_, now.values(), members.values())):
         return
     for name in [
-        n for n, v in now.items() if n not in members and (not n.startswith("__") or callable(v))
+        n for n, v in now.items() if n not in members and (n[:2] + n[-2:] != "____" or callable(v))
     ]:
         type.__delattr__(cls, name)
     for name, value in members.items():
