@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 
 import pytest
 import torch
@@ -153,6 +155,45 @@ def test_a_formula_that_is_added_later_counts(monkeypatch):
     assert opgraph.profile(nn.Tanh(), inputs=x).totals.flops == 0
     monkeypatch.setitem(flop_counter.flop_registry, torch.ops.aten.tanh, lambda *_, **__: 77)
     assert opgraph.profile(nn.Tanh(), inputs=x).totals.flops == 77
+
+
+class Distances(nn.Module):
+    """A function of torch calls one of the model's, which does more each time."""
+
+    width = 0
+
+    def apart(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        self.width += 1
+        return ((a - b) @ torch.ones(4, self.width)).sum(-1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            loss = functional.triplet_margin_with_distance_loss(
+                x, x + 1, x - 1, distance_function=self.apart
+            )
+        return loss
+
+
+def test_a_function_that_calls_the_models_own_is_called_each_time():
+    model = Distances()
+    kept = weakref.ref(model)
+    for begun in (0, 10):
+        model.width = begun
+        found = opgraph.profile(model, torch.ones(2, 4)).totals.flops
+        assert found == sum(2 * 2 * 4 * (begun + n) for n in (1, 2, 3, 4))
+    del model
+    gc.collect()
+    assert kept() is None
+
+
+def test_what_torch_calls_by_name_may_be_replaced(monkeypatch):
+    model, x = nn.Sequential(nn.ReLU(), nn.ReLU()), torch.ones(3, 4)
+    assert opgraph.profile(model, x).totals.flops == 0
+    weight = torch.ones(4, 4)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "relu", lambda x: x @ weight)
+        assert opgraph.profile(model, x).totals.flops == 2 * 2 * 3 * 4 * 4
+    assert opgraph.profile(model, x).totals.flops == 0
 
 
 def test_a_view_is_a_view_of_the_new_argument():

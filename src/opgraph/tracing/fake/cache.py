@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from numbers import Number
+from operator import is_
 from typing import Any
 
 import torch
@@ -122,7 +124,34 @@ def fake_call_cache() -> FakeCallCache:
         torch.compiler._is_exporting_flag,
         (*flop_counter.flop_registry.values(), len(formulas), len(contractions)),  # can be added to
     )
-    return _CACHES.setdefault(settings, FakeCallCache())
+    return FakeCallCache() if _replaced() else _CACHES.setdefault(settings, FakeCallCache())
+
+
+_TORCH: tuple[tuple[Any, tuple[str, ...], tuple[Any, ...]], ...] = tuple(
+    (table, tuple(names), tuple(map(table.get, names)))
+    for table, names in (
+        *((vars(m), [n for n, v in vars(m).items() if callable(v)])
+          for m in (torch, torch.nn.functional, torch._C._nn, torch._VF)),
+        (vars(Tensor), {**vars(torch._C.TensorBase), **vars(Tensor)}),
+    )
+)  # fmt: skip
+"""What torch's functions call by name, and what that was."""
+
+
+def _replaced() -> bool:
+    """Whether somebody has put another function in the place of one that torch's own call: what is known of
+    those does not hold then, nor what is seen meanwhile afterwards. Torch itself wraps some later on, and
+    opgraph what it hears."""
+    return any(
+        now is not before and _home(now) != _home(before) and _home(now)[0][:8] != "opgraph."
+        for table, names, values in _TORCH
+        if not all(map(is_, map(table.get, names), values))  # in a fifth of the time
+        for now, before in zip(map(table.get, names), values, strict=True)
+    )
+
+
+def _home(function: Any) -> tuple[str, str]:
+    return str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", ""))
 
 
 def predictable(func: Any) -> bool:
@@ -139,7 +168,8 @@ def predictable(func: Any) -> bool:
 def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
     """What of some arguments their results and costs can depend on; their tensors are added to
     `tensors`, in order. Raises TypeError or RuntimeError for what cannot be compared so (symbolic or
-    ragged sizes, sparse layouts, tensors whose value is known, objects in C but for packed weights)."""
+    ragged sizes, sparse layouts, tensors whose value is known, objects in C but for packed weights), and
+    for what is no value: a function, which may do otherwise the next time, and would be kept."""
     parts: list[Any] = []
     for item in items:
         cls = type(item)
@@ -160,9 +190,15 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
             parts.append(known)
         elif isinstance(item, (list, tuple)):
             parts.append(looks(item, tensors))
-        else:
+        elif cls in _VALUES or isinstance(item, Number):
             parts.append((cls, item))  # 1, 1.0 and True are equal
+        else:
+            raise TypeError
     return tuple(parts)
+
+
+_VALUES = frozenset({float, bool, type(None), complex, bytes, torch.dtype, torch.device, torch.layout,
+                     torch.memory_format, type(...)})  # fmt: skip
 
 
 def identities(tensors: list[Tensor]) -> tuple[int, ...]:
