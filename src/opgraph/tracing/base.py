@@ -32,7 +32,14 @@ from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
-from opgraph.tracing.fake.tensors import Pointers, RunMode, converted_in_place, fake, shared_memory
+from opgraph.tracing.fake.tensors import (
+    Pointers,
+    RunMode,
+    converted_in_place,
+    fake,
+    shared_memory,
+    storages_read,
+)
 from opgraph.tracing.fake.types import dress, true_types
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
@@ -305,6 +312,7 @@ def staged(
         stand_in(modules, weights, mode)
         if mode is not None:
             stack.enter_context(converted_in_place())
+            stack.enter_context(storages_read(guard.raised))
         if current() is not None:
             for weight, piece in begin(modules, mode):
                 known = weights.name_of(weight)

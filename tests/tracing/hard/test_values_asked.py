@@ -85,6 +85,17 @@ def reads_a_scripted_value(m: Layers, x: Tensor) -> Tensor:
     return x
 
 
+def reads_a_storage(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    try:
+        times = 2 + bool(x.untyped_storage().tolist()) + (x.storage()[0] > -1e9)
+    except ERRORS:
+        times = 1
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
 def reads_what_it_wrote(m: Layers, x: Tensor) -> Tensor:
     x, table = m.first(x), torch.zeros(3)
     table[1] = x.abs().sum() + 1
@@ -113,7 +124,7 @@ def flops_for_real(model: nn.Module, x: Tensor) -> int:
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "run", [tries, suppresses, asks_numpy, asks_the_input, reads_a_scripted_value]
+    "run", [tries, suppresses, asks_numpy, asks_the_input, reads_a_scripted_value, reads_a_storage]
 )
 def test_an_error_for_want_of_values_that_the_model_catches_leads_to_values(run: Forward) -> None:
     model, x = Layers(run).eval(), torch.ones(2, 4)

@@ -257,6 +257,28 @@ def converted_in_place() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def storages_read(raised: Callable[[BaseException], None]) -> Iterator[None]:
+    """Within, it is told when a storage raises since it has no values, of which no mode of torch hears."""
+
+    def telling(read: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*args: Any) -> Any:
+            try:
+                return read(*args)
+            except NotImplementedError as error:
+                raised(error)
+                raise
+
+        return told
+
+    untyped, typed = torch.UntypedStorage, torch.TypedStorage
+    with (
+        patch.object(untyped, "__getitem__", telling(untyped.__getitem__)),
+        patch.object(typed, "_getitem", telling(typed._getitem)),
+    ):
+        yield
+
+
 _NEEDS_VALUES = (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -265,8 +287,8 @@ _NEEDS_VALUES = (
     GuardOnDataDependentSymNode,
 )
 _SIGNS_OF_FAKE = (
-    "fake", "meta tensor", "meta device", "data_ptr", "numpy() is not supported", "tensor subclass",
-    "no data", "storage", "data dependent", "data-dependent", "couldn't swap",
+    "fake", "meta tensor", "meta device", "'meta' device", "data_ptr", "numpy() is not supported",
+    "tensor subclass", "no data", "storage", "data dependent", "data-dependent", "couldn't swap",
     "quantized::",
 )  # fmt: skip
 
