@@ -37,8 +37,8 @@ from opgraph.tracing.fake.tensors import (
     RunMode,
     converted_in_place,
     fake,
+    memory_read,
     shared_memory,
-    storages_read,
 )
 from opgraph.tracing.fake.types import dress, true_types
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
@@ -312,7 +312,7 @@ def staged(
         stand_in(modules, weights, mode)
         if mode is not None:
             stack.enter_context(converted_in_place())
-            stack.enter_context(storages_read(guard.raised))
+            stack.enter_context(memory_read(guard.raised))
         if current() is not None:
             for weight, piece in begin(modules, mode):
                 known = weights.name_of(weight)

@@ -51,6 +51,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import get_ignored_functions
+from torch.utils import dlpack
 from torch.utils.checkpoint import DefaultDeviceType, checkpoint
 from torchvision import get_image_backend, set_image_backend
 
@@ -138,6 +139,14 @@ def _out(self):
     torch.add(self.layer.bias, 1, out=self.layer.bias)
 
 
+def _by_dlpack(self):
+    dlpack.from_dlpack(dlpack.to_dlpack(self.layer.weight[1])).fill_(7)
+
+
+def _by_set(self):
+    torch.empty(0).set_(self.layer.bias.detach()).fill_(7)
+
+
 def _initialized(self):
     nn.init.normal_(self.layer.weight)
 
@@ -213,8 +222,8 @@ def _clamped_by_view(self):
 
 PARAMETERS = (
     _no_grad_write, _data_write, _data_swapped, _grad_set, _slice_written, _out, _initialized, _by_numpy,
-    _by_array, _by_storage, _resized, _emptied, _set, _transposed, _frozen, _named, _hooked, _foreach,
-    _replaced, _deleted, _swapped, _loaded, _vector, _clamped_by_view,
+    _by_dlpack, _by_set, _by_array, _by_storage, _resized, _emptied, _set, _transposed, _frozen, _named,
+    _hooked, _foreach, _replaced, _deleted, _swapped, _loaded, _vector, _clamped_by_view,
 )  # fmt: skip
 
 

@@ -258,8 +258,9 @@ def converted_in_place() -> Iterator[None]:
 
 
 @contextmanager
-def storages_read(raised: Callable[[BaseException], None]) -> Iterator[None]:
-    """Within, it is told when a storage raises since it has no values, of which no mode of torch hears."""
+def memory_read(raised: Callable[[BaseException], None]) -> Iterator[None]:
+    """Within, it is told when a storage raises since it has no values, of which no mode of torch hears, and
+    what is taken from DLPack does, too: torch hands over a fake tensor as one of no address."""
 
     def telling(read: Callable[..., Any]) -> Callable[..., Any]:
         def told(*args: Any) -> Any:
@@ -271,13 +272,24 @@ def storages_read(raised: Callable[[BaseException], None]) -> Iterator[None]:
 
         return told
 
-    untyped, typed = torch.UntypedStorage, torch.TypedStorage
+    def taken(*args: Any) -> Tensor:
+        made: Tensor = take(*args)
+        with torch._C.DisableTorchFunction():
+            if made.numel() and made.device == CPU and made.data_ptr() < _FIRST_PAGES:
+                raise NotImplementedError("a fake tensor has no data to hand over")
+        return made
+
+    untyped, typed, take = torch.UntypedStorage, torch.TypedStorage, torch._C._from_dlpack
     with (
+        patch.object(torch._C, "_from_dlpack", telling(taken)),
         patch.object(untyped, "__getitem__", telling(untyped.__getitem__)),
         patch.object(typed, "_getitem", telling(typed._getitem)),
     ):
         yield
 
+
+_FIRST_PAGES = 1 << 16
+"""No system has memory at addresses below; where a fake tensor begins is counted from 0."""
 
 _NEEDS_VALUES = (
     DataDependentOutputException,

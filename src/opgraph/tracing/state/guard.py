@@ -10,12 +10,14 @@ import sys
 import threading
 import weakref
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar
 from functools import partial
 from logging import Logger
 from mmap import mmap
+from operator import itemgetter
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -51,6 +53,9 @@ from opgraph.tracing.state.process import (
 )
 from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all
 
+_Place = tuple[int, int, torch.UntypedStorage]
+"""Where some memory begins and ends, and what has it."""
+
 
 class OutOfMemory(BaseException):
     """A run on real tensors needs more memory than it may take. A model is not to catch it."""
@@ -64,7 +69,7 @@ STATISTICS = frozenset({
 
 HANDED_OUT = frozenset({
     Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
-    Tensor.__dlpack__, Tensor.share_memory_, Tensor.set_, Tensor.resize_,
+    Tensor.__dlpack__, Tensor.share_memory_, Tensor.resize_,
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 
@@ -101,6 +106,7 @@ class Guard:
         self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
         self._values: list[tuple[Tensor, Tensor]] = []
         self._own: set[int] = set()
+        self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
@@ -221,13 +227,32 @@ class Guard:
             except (NotImplementedError, RuntimeError):
                 self._keep_values(tensor)
                 return
-            key = storage._cdata
-            if key in self._copies or key in self._own:
-                return
-            self._take(storage.nbytes())
-            copies = self._copies
-            reference = weakref.ref(storage, lambda _: copies.pop(key, None))
-            copies[key] = reference, storage.clone(), storage.is_shared()
+            if storage._cdata not in self._copies and storage._cdata not in self._own:
+                self._keep_storage(storage)
+                for other in self._at_same_place(storage):
+                    if other._cdata not in self._copies:
+                        self._keep_storage(other)
+
+    def _keep_storage(self, storage: torch.UntypedStorage) -> None:
+        key, copies = storage._cdata, self._copies
+        self._take(storage.nbytes())
+        reference = weakref.ref(storage, lambda _: copies.pop(key, None))
+        copies[key] = reference, storage.clone(), storage.is_shared()
+
+    def _at_same_place(self, storage: torch.UntypedStorage) -> Iterator[torch.UntypedStorage]:
+        """What there was at the memory of a storage that was made of it since, as by DLPack."""
+        if self._places is None:
+            aliases = [looks.alias for looks in self._first.tensors if looks.alias is not None]
+            held = {s._cdata: s for s in (alias.untyped_storage() for alias in aliases)}
+            found = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in held.values())
+            self._places = held.keys(), sorted(found, key=itemgetter(0))
+        known, places = self._places
+        if storage._cdata not in known:
+            start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+            for first, _, other in places[bisect_right(places, start, key=itemgetter(1)) :]:
+                if first >= end:
+                    break
+                yield other
 
     def _keep_values(self, tensor: Tensor) -> None:
         """Copy a tensor that has no storage: a sparse one."""
@@ -288,7 +313,8 @@ class Guard:
                 self._attempt(step)
             self._copies.clear()
             # Cycles lead through these: inputs would stay until the next search for rubbish.
-            del self._reach, self._first, self._values, self._imports, self.when_imported
+            del self._reach, self._first, self._values, self._places
+            del self._imports, self.when_imported
             self._late.clear()
         finally:
             self._signals.end()
@@ -771,7 +797,9 @@ def tensors_in_call(args: Any, kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
 
 
 def _written(operator: Any, args: Any, kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors that a call of an operator writes to."""
+    """The tensors that a call of an operator writes to, or gives the memory of to another."""
+    if operator._schema.name == "aten::set_":
+        return list(tensors_in_call(args, kwargs))
     arguments = operator._schema.arguments
     given = {a.name: v for a, v in zip(arguments, args, strict=False)} | dict(kwargs)
     names = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
