@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import atexit
 import codecs
 import copyreg
 import csv
@@ -21,6 +22,8 @@ import tempfile
 import threading
 from abc import ABC
 from collections.abc import Callable
+from contextlib import suppress
+from os import remove as _remove
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,6 +33,7 @@ import pytest
 import torch
 import tqdm
 from torch import Tensor, nn
+from torch import save as _save
 
 import opgraph
 
@@ -126,6 +130,12 @@ WEIGHT = torch.ones(2, requires_grad=True)
 FREED = [WEIGHT.exp() for _ in range(6)]
 
 
+def _under_other_names(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        _remove(folder / "there.txt")  # noqa: PTH107
+    _save(torch.ones(2), folder / "a.pt")
+
+
 DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "open": (_by_open, ["wrote to FOLDER/a.txt"]),
     "left open": (lambda f: os.open(f / "there.txt", os.O_RDONLY), ["left open FOLDER/there.txt"]),
@@ -136,6 +146,9 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "folder": (lambda f: (f / "new").mkdir(exist_ok=True), ["made the folder FOLDER/new"]),
     "removed": (lambda f: (f / "there.txt").unlink(missing_ok=True),
                 ["removed or renamed FOLDER/there.txt"]),
+    "other names": (_under_other_names,
+                    ["removed or renamed FOLDER/there.txt", "wrote to FOLDER/a.pt"]),
+    "nothing to remove": (lambda f: (f / "nowhere").unlink(missing_ok=True), []),
     "print": (lambda f: print("hello"),  # noqa: T201
         ["printed to stdout"]),
     "stderr": (lambda f: sys.stderr.write("hello"), ["printed to stderr"]),
@@ -210,6 +223,18 @@ def test_what_an_import_registers_stays(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)
     assert said(lambda _: importlib.import_module("registering"), tmp_path) == []
     assert isinstance(1, sys.modules["registering"].A)
+
+
+def test_what_is_imported_keeps_nothing_that_hears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keeping.py").write_text(
+        "import sys\nfrom atexit import register\nout = sys.stdout\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert said(lambda _: importlib.import_module("keeping"), tmp_path) == []
+    kept = sys.modules["keeping"]
+    assert (kept.register, kept.out) == (atexit.register, sys.stdout)
 
 
 def test_threads_that_are_left_running_are_said(

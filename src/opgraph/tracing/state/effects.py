@@ -3,18 +3,14 @@ programs, printed text. It is let happen, as in any call of the model, and remar
 
 from __future__ import annotations
 
-import builtins
-import io
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures.thread import _worker
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from opgraph.record.remarks import Remark
 
@@ -48,8 +44,10 @@ class Effects:
 
     def begin(self) -> None:
         """Hear from now on."""
-        for owner, name, what, of in _HEARD:
-            self._replace(owner, name, self._heard(getattr(owner, name), what, of))
+        if not _INSTALLED:  # there is no way back
+            _INSTALLED.append(_audit)
+            sys.addaudithook(_audit)
+        _LISTENING.append(self)
         self.hear()
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is not None:
@@ -68,12 +66,29 @@ class Effects:
 
     def end(self) -> None:
         """Hear no more."""
-        for owner, name, value in reversed(self._before):
-            if value is None:  # it was inherited
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
+        if self in _LISTENING:
+            _LISTENING.remove(self)
+        self._put_back()
         self._before.clear()
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Within, what hears by a name is out of the way: whoever imports keeps what it finds there."""
+        replaced = [(owner, name, vars(owner).get(name)) for owner, name, _ in self._before]
+        self._put_back()
+        try:
+            yield
+        finally:
+            for owner, name, value in replaced if self._before else ():
+                setattr(owner, name, value)
+
+    def _put_back(self) -> None:
+        for owner, name, value in reversed(self._before):
+            with suppress(AttributeError, TypeError):  # the others are to be put back all the same
+                if value is None:  # it was inherited
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, value)
 
     def remarks(self) -> list[Remark]:
         """What was heard, and which threads and descriptors there are by now."""
@@ -114,6 +129,21 @@ class Effects:
             return result
 
         return heard
+
+
+_LISTENING: list[Effects] = []
+_INSTALLED: list[Any] = []
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    """What Python tells of, whoever does it and under whatever name: of the whole process, for good."""
+    if _LISTENING and event in _EVENTS:
+        what, of = _EVENTS[event]
+        with suppress(Exception):  # an error here would be one of what is done
+            name = of(*args)
+            if name is not None:
+                for each in _LISTENING:
+                    each.say(what, name)
 
 
 def _name(thread: threading.Thread) -> str:
@@ -161,11 +191,21 @@ def _by_the_model() -> bool:
     """Whether it is code of the model that had something done, and not torch, nor opgraph itself."""
     frame = sys._getframe(2)
     while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package not in _NEUTRAL and frame.f_globals is not globals():
+        name = str(frame.f_globals.get("__name__"))
+        package = name.partition(".")[0]
+        if name.startswith(_IMPORTING):  # it keeps what it compiles
+            return False
+        if (
+            package not in _NEUTRAL
+            and name != "torch.serialization"
+            and frame.f_globals is not globals()
+        ):
             return package not in ("torch", "opgraph")
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+_IMPORTING = ("importlib._bootstrap", "_frozen_importlib")
 
 
 def _registered(*args: Any, **__: Any) -> str | None:
@@ -194,12 +234,27 @@ def _database(path: Any, *_: Any, **__: Any) -> str | None:
     return None if path == ":memory:" else _text(path)
 
 
-def _opened(file: Any, mode: Any = "r", *_: Any, **__: Any) -> str | None:
-    return _text(file) if isinstance(mode, str) and set(mode) & set("wax+") else None
+def _opened(file: Any, mode: str | None, flags: int) -> str | None:
+    low = mode is None and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    return _path(file) if low or (mode and set(mode) & set("wax+")) else None
 
 
-def _opened_low(path: Any, flags: int = 0, *_: Any, **__: Any) -> str | None:
-    return _text(path) if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) else None
+def _path(path: Any, *_: Any) -> str | None:
+    """What is named by its path: descriptors are heard by themselves."""
+    return None if isinstance(path, int) else _text(path)
+
+
+def _to_file(file: Any) -> str | None:
+    return _text(file) if isinstance(file, (str, os.PathLike)) else None
+
+
+def _there(path: Any, *more: Any) -> str | None:
+    """What is there, as far as that is known of one within an open folder."""
+    return _text(path) if more[-1] != -1 or os.path.lexists(path) else None
+
+
+def _new(path: Any, *more: Any) -> str | None:
+    return _text(path) if more[-1] != -1 or not os.path.lexists(path) else None
 
 
 def _first(path: Any = "", *_: Any, **__: Any) -> str:
@@ -208,10 +263,6 @@ def _first(path: Any = "", *_: Any, **__: Any) -> str:
 
 def _second(_: Any = None, other: Any = "", *__: Any, **___: Any) -> str:
     return _text(other)
-
-
-def _saved(obj: Any = None, f: Any = "", *_: Any, **__: Any) -> str | None:  # noqa: ARG001
-    return None if isinstance(f, io.BytesIO) else _text(f)
 
 
 def _last(*args: Any, **__: Any) -> str:
@@ -229,14 +280,8 @@ def _nothing(*_: Any, **__: Any) -> str:
 
 
 def _text(thing: Any) -> str:
-    words = (
-        thing
-        if isinstance(thing, str)
-        else os.fspath(thing)
-        if hasattr(thing, "__fspath__")
-        else str(thing)
-    )
-    text = str(words)
+    named = isinstance(thing, (str, bytes)) or hasattr(thing, "__fspath__")
+    text = os.fsdecode(thing) if named else str(thing)
     return text if len(text) <= _LONG else "…" + text[1 - _LONG :]
 
 
@@ -247,43 +292,31 @@ def _list(names: dict[str, None]) -> str:
 
 
 _WROTE, _REMOVED, _CHANGED = "wrote to", "removed or renamed", "changed"
-_HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
-    (builtins, "open", _WROTE, _opened),
-    (io, "open", _WROTE, _opened),
-    (os, "open", _WROTE, _opened_low),
-    (os, "mkdir", "made the folder", _first),
-    (os, "remove", _REMOVED, _first),
-    (os, "unlink", _REMOVED, _first),
-    (os, "rename", _REMOVED, _first),
-    (os, "replace", _REMOVED, _first),
-    (os, "rmdir", _REMOVED, _first),
-    *((os, name, _CHANGED, _first) for name in ("truncate", "chmod", "chown", "utime")),
-    *((os, name, "linked to", _first) for name in ("link", "symlink")),
-    *((os, name, "changed the environment:", _variable) for name in ("putenv", "unsetenv")),
-    *(
-        (os, name, "changed the descriptor", _by_itself)
-        for name in ("lseek", "ftruncate", "set_blocking", "set_inheritable")
-        if hasattr(os, name)
-    ),
-    *((os, name, "made", _first) for name in ("mkfifo", "mknod") if hasattr(os, name)),
-    *(
-        (os, name, "started", _first)
-        for name in ("system", "posix_spawn", "fork")
-        if hasattr(os, name)
-    ),
-    (torch, "save", _WROTE, _saved),
-)
-_HEARD_IF_THERE = (
-    ("socket", "socket.connect", "connected to", _second),
-    ("socket", "socket.sendto", "sent to", _last),
+_EVENTS: dict[str, tuple[str, Callable[..., str | None]]] = {
+    "open": (_WROTE, _opened),
+    "os.mkdir": ("made the folder", _new),
+    **dict.fromkeys(("os.remove", "os.rename", "os.rmdir"), (_REMOVED, _there)),
+    **dict.fromkeys(("os.truncate", "os.chmod", "os.chown", "os.utime"), (_CHANGED, _path)),
+    **dict.fromkeys(("os.link", "os.symlink"), ("linked to", _first)),
+    **dict.fromkeys(("os.putenv", "os.unsetenv"), ("changed the environment:", _variable)),
+    **dict.fromkeys(("os.system", "os.posix_spawn", "os.fork"), ("started", _first)),
+    "subprocess.Popen": ("started", _second),
+    "os.kill": ("sent a signal to", _first),
+    "socket.connect": ("connected to", _second),
+    "socket.sendto": ("sent to", _last),
+    "sqlite3.connect": ("opened the database", _database),
+}  # fmt: skip
+"""What Python tells audit hooks of, by the names of its documentation."""
+_HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("socket", "socket.send", "sent through a connection", _sent),
     ("socket", "socket.sendall", "sent through a connection", _sent),
-    ("subprocess", "Popen.__init__", "started", _second),
+    *(("os", name, "changed the descriptor", _by_itself) for name in (
+        "lseek", "ftruncate", "set_blocking", "set_inheritable")),
+    *(("os", name, "made", _first) for name in ("mkfifo", "mknod")),
+    ("torch.serialization", "_open_zipfile_writer", _WROTE, _to_file),
     ("os", "write", "wrote to the descriptor", _first),
     ("os", "dup2", "changed the descriptor", _second),
-    ("os", "kill", "sent a signal to", _first),
     ("_thread", "start_new_thread", "started a thread", _nothing),
-    ("sqlite3", "connect", "opened the database", _database),
     ("signal", "set_wakeup_fd", "set where signals are written to", _nothing),
     ("faulthandler", "dump_traceback_later", "started a watchdog", _nothing),
     ("ctypes", "memmove", "wrote to memory by ctypes", _nothing),

@@ -115,7 +115,7 @@ class Guard:
         try:
             self._settings = settings()
             self._effects = Effects()
-            self._imports = Imports(self._imported)
+            self._imports = Imports(self._imported, self._effects.unheard)
             self._remember(roots, modules)
         except BaseException:
             self._signals.end()

@@ -22,10 +22,12 @@ _FIRST = "_find_and_load"
 
 
 class Imports:
-    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names."""
+    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names. Each
+    runs within `plainly`."""
 
-    def __init__(self, heard: Callable[[set[str]], None]) -> None:
+    def __init__(self, heard: Callable[[set[str]], None], plainly: Callable[[], Any]) -> None:
         self._heard, self._plain = heard, getattr(importing, _FIRST)
+        self._plainly = plainly
         self._within = threading.local()
 
     def begin(self) -> None:
@@ -43,7 +45,7 @@ class Imports:
             return self._plain(name, import_)
         self._within.one, before = True, set(sys.modules)
         try:
-            with _undisturbed():
+            with _undisturbed(), self._plainly():
                 return self._plain(name, import_)
         finally:
             try:
