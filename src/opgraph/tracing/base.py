@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ from opgraph.tracing.fake.tensors import (
 from opgraph.tracing.fake.types import dress, true_types
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
-from opgraph.tracing.state.leaks import leaks, settle
+from opgraph.tracing.state.leaks import leaks, modes_made, settle
 from opgraph.tracing.state.reach import Reach
 from opgraph.tracing.target import Substitutes
 
@@ -158,28 +159,43 @@ def record(
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
+    stage: Stage | None = None
+    run = _Recorded(None, None)
+    raised: BaseException | None = None
     # Real tensors may hang in cycles of the model's, and are to be freed.
     with nullcontext() if real else uncollected():
-        with staged(
-            module,
-            example,
-            real=real,
-            real_inputs=real_inputs,
-            stance=stance,
-            warm_up=warm_up,
-            compile_flags=compile_flags,
-            memory_limit=memory_limit,
-            ceiling=ceiling,
-            plain=capture is forward,
-        ) as stage:
-            substitutes = Substitutes(target, real=real, spread=spread)
-            with substitutes.unrefused():
-                run = _recorded(module, stage, substitutes, prepare, capture)
-        guard, mode = stage.guard, stage.mode
-        del stage
-        settle(run.error)
-        # A list: what is still being made of a generator must not be found by another thread's search.
-        left = [] if mode is None or run.alive is None else list(leaks(run.alive, mode))
+        try:
+            with staged(
+                module,
+                example,
+                real=real,
+                real_inputs=real_inputs,
+                stance=stance,
+                warm_up=warm_up,
+                compile_flags=compile_flags,
+                memory_limit=memory_limit,
+                ceiling=ceiling,
+                plain=capture is forward,
+            ) as stage:
+                substitutes = Substitutes(target, real=real, spread=spread)
+                with substitutes.unrefused():
+                    run = _recorded(module, stage, substitutes, prepare, capture)
+        except BaseException as error:  # noqa: BLE001  (an interrupt, or what cannot be met)
+            raised = error
+        left: list[Remark] = []
+        if stage is not None:
+            guard, modes = stage.guard, stage.modes
+            stage = None
+            settle(raised or run.error)
+            # A list: what is still being made of a generator must not be found by another thread's search.
+            left = list(leaks(run.alive, modes))
+        if raised is not None:
+            for remark in left:
+                raised.add_note(remark)
+            try:
+                raise raised
+            finally:
+                del raised  # it leads here
     seconds = time.perf_counter() - start
     if isinstance(run.error, OutOfMemory):
         reason = TraceError(str(run.error))
@@ -198,7 +214,7 @@ class _Recorded:
     caught: str | None = None
     notes: tuple[str, ...] = ()
     misfit: bool = False
-    alive: Callable[[], bool] | None = None
+    alive: Callable[[], bool] = lambda: True
 
 
 def _recorded(
@@ -215,7 +231,8 @@ def _recorded(
             if prepare is not None:
                 with Pointers(), substitutes.autocast(stage.weights.stand_ins()):
                     args, kwargs = prepare(module, args, kwargs, stage.mode)
-            run = capture(module, args, kwargs)
+            with modes_made(stage.modes):
+                run = capture(module, args, kwargs)
     except InputError:
         raise
     except BaseException as reason:  # a forward may raise anything, SystemExit too
@@ -259,14 +276,15 @@ def _idle(graph: Graph) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A model ready to be called: the arguments, its weights, the mode of its fake tensors, and the guard
-    of what was there before."""
+    """A model ready to be called: the arguments, its weights, the mode of its fake tensors, the guard of
+    what was there before, and all modes of which there may be fake tensors afterwards."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     weights: Weights
     mode: FakeTensorMode | None
     guard: Guard
+    modes: list[weakref.ref[FakeTensorMode]]
 
 
 @contextmanager
@@ -332,7 +350,7 @@ def staged(
                 before.restore()
                 guard.lacking.clear()
         stack.callback(guard.restore_late)
-        yield Stage(args, kwargs, weights, mode, guard)
+        yield Stage(args, kwargs, weights, mode, guard, [] if mode is None else [weakref.ref(mode)])
 
 
 def arguments(

@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -135,6 +136,31 @@ def test_who_keeps_a_fake_tensor(hidden: Any, put: str, fails: bool) -> None:
         {1},
     )
     assert hidden.table.cache_info().currsize == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "raised"),
+    [
+        ({"tracer": "export"}, None),
+        ({"tracer": "fx"}, None),
+        ({"tracer": "dynamo"}, None),
+        ({"tracer": "export"}, ValueError),
+        ({"tracer": "export"}, KeyboardInterrupt),
+        ({}, KeyboardInterrupt),
+    ],
+)
+def test_none_is_kept_however_a_run_ends(
+    hidden: Any, options: dict[str, Any], raised: type[BaseException] | None
+) -> None:
+    def fails(module: Any, y: Tensor) -> None:
+        module.list.append(y)
+        if raised is not None:
+            raise raised
+
+    PUT["and"] = fails
+    with pytest.raises((raised, opgraph.TraceError)) if raised else nullcontext():
+        opgraph.profile(Hiding("and"), torch.randn(1, 2), **options)
+    assert [type(item) for item in hidden.list] == [int]
 
 
 def test_nothing_is_said_where_nothing_is_kept() -> None:

@@ -6,16 +6,22 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from types import CellType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.graph import _engine_run_backward
+from torch.fx.proxy import Attribute, Proxy
 
 from opgraph.record.remarks import Remark
+from opgraph.record.turns import is_mine
 
 _STEPS = 5
 """From what holds a tensor to whoever has a name, at most so many: each takes a look at everything."""
@@ -28,7 +34,7 @@ def settle(error: BaseException | None) -> None:
     they were stays as text. What a backward that failed had still to do goes, too."""
     if error is not None:
         _end_backward()
-    seen: set[int] = set()
+    seen = {id(sys.exception())}  # what is handled where the profile was asked for is not the run's
     while error is not None and id(error) not in seen:  # what is raised again may lead to itself
         seen.add(id(error))
         if error.__traceback__ is not None:
@@ -52,28 +58,70 @@ def _end_backward() -> None:
         )  # fmt: skip
 
 
-def leaks(alive: Callable[[], bool], mode: Any) -> Iterator[Remark]:
-    """What is to be said of fake tensors of a mode that live on after its run. `alive` says at little cost
-    whether there may be any."""
-    if not alive():
+Modes = list[weakref.ref[FakeTensorMode]]
+
+
+@contextmanager
+def modes_made(modes: Modes) -> Iterator[None]:
+    """Within, the modes of fake tensors that torch makes for itself are added to these."""
+    plain = FakeTensorMode.__init__
+
+    def made(self: FakeTensorMode, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+        if modes and is_mine():
+            modes.append(weakref.ref(self))
+
+    with patch.object(FakeTensorMode, "__init__", made):
+        yield
+
+
+def leaks(heard: Callable[[], bool], modes: Modes) -> Iterator[Remark]:
+    """What is to be said of fake tensors that live on after their run, and of symbols that lead to such.
+    `heard` says at little cost whether there may be any of its own mode, the first of `modes`."""
+
+    def alive() -> bool:
+        own, *others = (mode() is not None for mode in modes)
+        return any(others) or (own and heard())
+
+    if not modes or not alive():
         return
     gc.collect(0)  # what the run has made, and is only held by itself
     if not alive():
         return
-    gc.collect()
-    left = [t for t in gc.get_objects() if type(t) is FakeTensor and t.fake_mode is mode]
-    if not left:
-        return
-    healed, kept = _taken_out(left)
-    healed += _out_of_gradients(left)
-    if not healed + kept:
-        kept = ["something that Python does not show"]
-    for said, names in (("was left in {}, and taken out again", healed),
-                        ("is left in {}: it has no values to compute with", kept)):  # fmt: skip
-        for name in names[:_SHOWN]:
-            yield Remark("state", "a fake tensor of the run " + said.format(name))
-        if len(names) > _SHOWN:
-            yield Remark("state", f"so it is in {len(names) - _SHOWN} other places")
+    for what, is_one in (("symbol", _is_symbol), ("fake tensor", _is_fake)):
+        healed, kept = _healed(partial(is_one, modes))
+        for said, names in (("was left in {}, and taken out again", healed),
+                            ("is left in {}: it has no values to compute with", kept)):  # fmt: skip
+            for name in names[:_SHOWN]:
+                yield Remark("state", f"a {what} of the run {said.format(name)}")
+            if len(names) > _SHOWN:
+                yield Remark("state", f"so it is in {len(names) - _SHOWN} other places")
+
+
+def _healed(is_one: Callable[[Any], bool]) -> tuple[list[str], list[str]]:
+    """Who held some things, by name: those they were taken out of, and those that have them still when what
+    went with these is gone."""
+    healed: list[str] = []
+    kept: list[str] = []
+    for _ in range(2):
+        gc.collect()
+        left = [thing for thing in gc.get_objects() if is_one(thing)]
+        if not left:
+            return healed, []
+        taken, kept = _taken_out(left)
+        healed += taken + _out_of_gradients(left)
+        del left
+    return healed, kept if healed or kept else ["something that Python does not show"]
+
+
+def _is_fake(modes: Modes, thing: Any) -> bool:
+    return type(thing) is FakeTensor and any(mode() is thing.fake_mode for mode in modes)
+
+
+def _is_symbol(_: Modes, thing: Any) -> bool:
+    return type(thing) in (Proxy, Attribute) and type(thing.tracer).__module__.startswith(
+        "opgraph."
+    )
 
 
 class _Holders:
