@@ -88,8 +88,13 @@ def test_all_options_together() -> None:
     assert found["forward", "all-gather", "fsdp"][0] == 3  # and gathered with the first
 
 
-def test_tokens_are_split_beside_all_else() -> None:
-    """Weights are sharded over the ranks that split tokens, too, and heads over others."""
+def test_tokens_are_split_beside_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are sharded over the ranks that split tokens, too, and heads over others. How torch goes over
+    attention elsewhere stays what it was."""
+    from torch.distributed.tensor.experimental._context_parallel import _attention
+
+    other = _attention._DispatchMode.MODULE_WRAPPER
+    monkeypatch.setattr(_attention, "_dispatch_mode", other)
     alone = opgraph.profile(llama(), **{**STEP, "seq_len": 256})
     asked = {"context_parallel": 2, "fsdp": 2, "tensor_parallel": 2, "data_parallel": 2}
     one = opgraph.profile(llama(), **asked, **{**STEP, "seq_len": 256, "target": "cuda"})
@@ -99,6 +104,7 @@ def test_tokens_are_split_beside_all_else() -> None:
     attention = sum(n.flops for n in alone.graph.nodes if "scaled_dot" in n.op)
     linear = alone.totals.flops - attention  # of which this rank has a fourth
     assert linear < 4 * one.totals.flops < alone.totals.flops
+    assert _attention._dispatch_mode is other
     assert one.totals.weight_bytes == pytest.approx(alone.totals.weight_bytes / 8, rel=0.01)
     found = moved(one)
     keys = 128 * 2 * 8 * 4  # of half the tokens, and half the heads
@@ -249,8 +255,11 @@ class Own(torch.nn.Module):
 OWN: dict[str, Any] = {"mode": "train", "loss": "sum", "input_shape": (2, 8, 256), "target": "cuda"}
 
 
-def test_a_list_that_is_the_model_itself() -> None:
-    """It is cut, and planned, like one inside of a model."""
+def test_a_list_that_is_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cut, and planned, like one inside of a model. What a copy of it has in common with it, as a
+    class that is its configuration, stays as it is."""
+    said = type("Said", (), {"num_hidden_layers": len(own()), "use_cache": True})
+    monkeypatch.setattr(torch.nn.Sequential, "config", said, raising=False)
     alone = opgraph.profile(own(), **OWN)
     asked = {"pipeline_parallel": 2, "micro_batches": 2, **OWN}
     stages = [opgraph.profile(own(), rank=rank, **asked) for rank in range(2)]
@@ -258,6 +267,7 @@ def test_a_list_that_is_the_model_itself() -> None:
     assert sum(s.totals.weight_bytes for s in stages) == alone.totals.weight_bytes
     planned = opgraph.plan(own(), devices="2xa100", global_batch=4, explain=True, **asked).asked
     assert planned is not None
+    assert (said.num_hidden_layers, said.use_cache) == (len(own()), True)
     assert planned.memory.weights == stages[0].totals.weight_bytes
     peak = opgraph.profile(own(), rank=0, **asked).on("a100").peak_memory
     assert planned.memory.total == pytest.approx(peak, rel=0.02)  # while the optimizer works

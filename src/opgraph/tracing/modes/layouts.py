@@ -155,7 +155,8 @@ def tokens_split(example: Example, layout: Layout, causal: Callable[[], bool]) -
     if layout.context == 1:
         yield example
         return
-    from torch.distributed.tensor.experimental import _attention, context_parallel
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._context_parallel import _attention
 
     leaves, spec = tree_flatten((example.args, dict(example.kwargs)))
     first = next((x for x in leaves if isinstance(x, Tensor)), None)
@@ -172,6 +173,9 @@ def tokens_split(example: Example, layout: Layout, causal: Callable[[], bool]) -
     split = [x for x in copied if isinstance(x, Tensor) and x.shape[1:2] == (tokens,)]
     mesh = _mesh(layout, tokens=True)["context"]
     with (
+        patch.object(
+            _attention, "_dispatch_mode", _attention._dispatch_mode
+        ),  # torch sets it, and leaves it
         patch.object(_attention._cp_options, "enable_load_balance", even),
         context_parallel(
             mesh, buffers=split, buffer_seq_dims=[1] * len(split), no_restore_buffers={*split}
@@ -711,7 +715,23 @@ def _without_values(module: nn.Module) -> nn.Module:
     for parameter in module.parameters():
         bare = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(bare, requires_grad=parameter.requires_grad)
-    return copy.deepcopy(module, memo)
+    made = copy.deepcopy(module, memo)
+    owned: dict[int, Any] = {}
+    for one, other in zip(module.modules(), made.modules(), strict=True):
+        config = getattr(one, "config", None)
+        if config is not None and getattr(other, "config", None) is config:
+            if id(config) not in owned:
+                owned[id(config)] = _own(config)
+            vars(other)["config"] = owned[id(config)]
+    return made
+
+
+def _own(config: Any) -> Any:
+    """A configuration that may be changed, like one that a copy of a model has in common with the model: a
+    class, or what a class has."""
+    if isinstance(config, type):
+        return type(config)(config.__name__, (config,), {})
+    return copy.deepcopy(config)
 
 
 # A few layers of a model, which stand for all.
