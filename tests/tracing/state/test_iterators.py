@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import sys
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +28,8 @@ KEPT = sys.version_info < (3, 14)
 
 KINDS: dict[str, Callable[[], Iterator[Any]]] = {
     "list": lambda: iter([1, 2, 3]),
+    "deque": lambda: started(iter(deque([1, 2, 3]))),
+    "array": lambda: started(iter(array("i", [1, 2, 3]))),
     "range": lambda: started(iter(range(5))),
     "dict": lambda: started(iter({1: 2, 3: 4, 5: 6})),
     "count": lambda: itertools.count(3, 2),

@@ -702,6 +702,33 @@ def test_what_an_attribute_holds(kind: str, run: str) -> None:
     assert same(snapshot(), globals_before)
 
 
+class Settings:
+    """Has its attributes in a dictionary of another kind."""
+
+    __registry__: ClassVar[list[Any]] = []
+
+    def __init__(self) -> None:
+        self.__dict__ = OrderedDict(n=1)
+
+
+def test_what_is_kept_beside_that_by_which_a_thing_is_known() -> None:
+    held = [partial(int), OrderedDict(a=1), Settings(), io.StringIO()]
+    held[1].n = 1
+    factory = defaultdict(list)
+
+    def change(self: Any) -> None:
+        self.factory.default_factory = None
+        type(self.held[2]).__registry__.append(1)
+        for each in self.held:
+            each.n = getattr(each, "n", 0) + 1
+
+    model = Changing(change, "fake")
+    model.held, model.factory = held, factory
+    profiled(model)
+    assert [getattr(each, "n", None) for each in held] == [None, 1, 1, None]
+    assert (factory.default_factory, Settings.__registry__) == (list, [])
+
+
 class Everything(Changing):
     """Changes what is outside of the module tree."""
 

@@ -16,7 +16,7 @@ from opgraph.record.remarks import Remark
 
 def is_iterator(cls: type) -> bool:
     """Whether objects of a class are iterators of Python's own."""
-    return cls.__module__ in ("builtins", "itertools") and (
+    return cls.__module__ in ("builtins", "itertools", "_collections", "array") and (
         issubclass(cls, Iterator) or cls is itertools.tee or cls in _FRAMES
     )
 

@@ -86,6 +86,7 @@ _ASSIGNS = re.compile(
 """Instructions that assign to globals, or to attributes of what is not a local variable."""
 _IMPORTS = re.compile(_any_of("IMPORT_NAME"))
 _KIND: Any = vars(object)["__class__"]
+_FACTORY: Any = vars(defaultdict)["default_factory"]
 _CONTENTS: Any = vars(CellType)["cell_contents"]
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__",
                  "__module__")  # fmt: skip
@@ -175,7 +176,8 @@ class Reach:
         """What is reachable from some objects, but not what only the `replaced` tables hold."""
         found = cls(frozenset(map(id, replaced)))
         found._kinds.update(dict.fromkeys(_LEAVES))
-        found._kinds.update(dict.fromkeys((dict, OrderedDict, defaultdict), Reach._dict))
+        found._kinds.update(dict.fromkeys((dict, OrderedDict), Reach._dict))
+        found._kinds[defaultdict] = Reach._keyed
         found._kinds.update(dict.fromkeys((list, set, deque), Reach._holder))
         found._wanted.add("forward")
         found._look(roots)
@@ -263,6 +265,8 @@ class Reach:
     def _dict(self, item: dict[Any, Any]) -> None:
         base = _base(item)
         self._tables.append((item, dict(base.items(item))))
+        if base is OrderedDict and vars(item):
+            self._own_table(item)
         if not _LEAVES.issuperset(map(type, base.keys(item))):
             self._look(base.keys(item))
         if id(item) not in self.replaced:
@@ -270,6 +274,11 @@ class Reach:
             return
         for cls in {*map(type, base.values(item))} - self._types:
             self._class(cls)
+
+    def _keyed(self, item: Any) -> None:
+        """A dictionary that has more than its entries."""
+        self._dict(item)
+        self._slot(_FACTORY, item)
 
     def _holder(self, item: Any) -> None:
         """A list, a set, a deque."""
@@ -288,6 +297,8 @@ class Reach:
             self._seen.add(id(table))
             self._tables.append((table, table.copy()))
             self._look(table.values())
+        elif isinstance(table, dict):
+            self._look((table,))
         self._objects.append((item, cls, table))
         for slot in _slots(cls):
             self._slot(slot, item)
@@ -318,6 +329,15 @@ class Reach:
         if cls not in self._types:
             self._home(cls)
             self._class(cls)
+
+    def _own_table(self, item: Any) -> None:
+        """The attributes of what is looked at as another kind of thing, those that it has not yet, too."""
+        table = getattr(item, "__dict__", None)
+        if type(table) is dict and id(table) not in self._seen:
+            self._seen.add(id(table))
+            self._tables.append((table, table.copy()))
+            self._objects.append((item, type(item), table))  # which keeps the table with it
+            self._look(table.values())
 
     def _slot(self, slot: Any, item: Any) -> None:
         """What a descriptor gives of an object, or that it gives nothing; not what is made each time."""
@@ -381,8 +401,8 @@ class Reach:
         self._look((getattr(getattr(item, "bit_generator", item), "seed_seq", None),))
         if isinstance(item, Context):
             self._look(item.values())
-        if getattr(item, "__dict__", None) and behind(type(item)) is None:
-            self._look((item.__dict__,))
+        if behind(type(item)) is None:
+            self._own_table(item)
 
     def _thread(self, item: threading.Thread) -> None:
         """It goes on, and is not to be told that it has not begun: only what a class of one's own keeps."""
@@ -559,6 +579,7 @@ class Reach:
         self._look((item.__self__, item.__func__))
 
     def _partial(self, item: functools.partial[Any]) -> None:
+        self._own_table(item)
         self._look((item.func, item.args, item.keywords))
 
     def _cache(self, item: Any) -> None:
@@ -1062,7 +1083,7 @@ def _members(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[A
         for name, value in cls.__dict__.items():
             for part in _parts(value):
                 if not isinstance(part, FunctionType):
-                    if not name.startswith("__"):
+                    if not name.startswith("__") or type(part) in _CONTAINERS:
                         others.append(part)
                 elif name.startswith("__") and name not in _UNWANTED:
                     others.append(part)
