@@ -131,8 +131,6 @@ def profiled(
     A forward that raises still gives a record of what ran until then: `graph.failed` is the node where it
     stopped. Raises `SourceError`, `InputError` or `TraceError`.
     """
-    from opgraph.sources.weightless import one_request
-
     asked = options or Options()
     if asked.world_size is not None:
         from opgraph.sources.ranks import ranks
@@ -145,6 +143,8 @@ def profiled(
     if asked.laid_out:
         return _laid_out(model, inputs, kwargs, asked)
     built, example = prepared(model, inputs, kwargs, asked)
+    from opgraph.sources.weightless import one_request
+
     with one_request():
         found = _profiled(built, example, asked, inputs is None and kwargs is None)
     return counted(found, asked.count)

@@ -98,7 +98,7 @@ def _node(costed: CostedRecord, node: Node) -> Json:
 
 
 def _about(costed: CostedRecord, node: Node) -> dict[str, str]:
-    seconds = costed.seconds_by_node
+    seconds, host = costed.seconds_by_node or {}, costed.host_by_node or {}
     return {
         "name": node.name,
         "class": costed.graph.scope[node.scope].cls,
@@ -111,7 +111,8 @@ def _about(costed: CostedRecord, node: Node) -> dict[str, str]:
         "FLOPs/byte": units.intensity(node.arithmetic_intensity) if node.bytes else "",
         "bottleneck": costed.node_bounds.get(node.id, ""),
         "kernels": ", ".join(k.op for k in node.kernels),
-        "predicted": units.seconds(seconds[node.id]) if seconds and node.id in seconds else "",
+        "predicted": units.seconds(seconds[node.id]) if node.id in seconds else "",
+        "launched by the host in": units.seconds(host[node.id]) if node.id in host else "",
         "source": f"{node.file}:{node.line}" if node.file else "",
         "error": node.error or "",
     }

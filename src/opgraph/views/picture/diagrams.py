@@ -205,8 +205,13 @@ def too_large(text: str, edges: int) -> str | None:
 
 
 def _lines(picture: Picture) -> Iterator[str]:
+    from opgraph.views.picture.paint import facts
+
     drawing, coloring = picture.drawing, picture.coloring
     yield f"flowchart {'LR' if picture.options.direction == 'right' else 'TB'}"
+    # What assistive technology reads; entity codes would be read as they are written.
+    yield f"  accTitle: {_SPECIAL.sub(' ', labels.plain(picture.profile.model.name, 120))}"
+    yield f"  accDescr: {_SPECIAL.sub(' ', facts(picture.costed))}"
     for child in drawing.root.children:
         yield from _box(child, picture, 1)
     for edge in drawing.edges:
