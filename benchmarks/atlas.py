@@ -134,7 +134,9 @@ def page(found: Atlas) -> str:
         "network; `opgraph atlas -o atlas.html` writes it.\n",
         "Times are predicted ([how well](prediction-accuracy.md)), in eager mode, for the usual sizes of "
         "each model if a question says nothing else: at a batch of one most models wait for the host, "
-        "which is the same beside all GPUs, so devices differ little. What is in it:\n",
+        "which is the same beside all GPUs, so devices differ little. Times on the Xeon are of before "
+        "packing was taken apart from arithmetic: some 1 to 8 % from what `profile` says today. "
+        "What is in it:\n",
         "<!-- not run for the site: benchmarks/atlas.py ran it -->\n\n    opgraph atlas\n",
         f"```text\n{answered()}\n```\n",
         "## Ten questions\n",
