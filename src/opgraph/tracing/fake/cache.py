@@ -131,11 +131,13 @@ _TORCH: tuple[tuple[Any, tuple[str, ...], tuple[Any, ...]], ...] = tuple(
     (table, tuple(names), tuple(map(table.get, names)))
     for table, names in (
         *((vars(m), [n for n, v in vars(m).items() if callable(v)])
-          for m in (torch, torch.nn.functional, torch._C._nn, torch._VF)),
+          for m in (torch.nn.functional, torch._C._nn, torch._VF)),
+        (vars(torch), vars(torch).keys() & {*dir(torch._C._VariableFunctions), *torch.functional.__all__}),
         (vars(Tensor), {**vars(torch._C.TensorBase), **vars(Tensor)}),
     )
 )  # fmt: skip
-"""What torch's functions call by name, and what that was."""
+"""What torch's functions call by name, and what that was: no `torch.save`, in whose place Ultralytics puts
+its own."""
 
 
 def _replaced() -> bool:
