@@ -70,6 +70,11 @@ def foreign(name: str) -> Callable[..., Any]:
     return lambda **options: opgraph.profile(model, inputs=args, name=name, **options)
 
 
+TRIES = 6
+"""How often it is tried: torch's engine of gradients aborts every third forked process ("Invalid thread
+pool!", aten/src/ATen/ParallelOpenMP.cpp), as soon as it starts."""
+
+
 def child(make: Callable[[], Callable[..., Any]], options: dict[str, Any]) -> dict[str, Any]:
     """What came of one model, in a process that has just been forked. Pages of libraries that only it reads
     count for it, too."""
@@ -170,8 +175,11 @@ def main() -> int:
     lines = asked.o.open("a") if asked.o else None
     ends: dict[str, int] = {}
     for name in names:
-        found = forked(lambda name=name: child(lambda: make(name), options), asked.timeout,
-                       asked.limit + ROOM)  # fmt: skip
+        for _ in range(TRIES):
+            found = forked(lambda name=name: child(lambda: make(name), options), asked.timeout,
+                           asked.limit + ROOM)  # fmt: skip
+            if found["said"] != f"ended with {-signal.SIGABRT}":
+                break
         ends[found["end"]] = ends.get(found["end"], 0) + 1
         fails = found["end"] not in ("profile", "error") or found["taken"] > asked.limit
         wrong += fails
