@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from opgraph.analysis.quantities import quantities
 from opgraph.analysis.scaling.sweep import Size, SweepPoint, SweepRecord
 from opgraph.record.errors import MissingDependency, RenderError
+from opgraph.views.picture import fonts
+from opgraph.views.picture.scene import DARK, LIGHT
 from opgraph.views.text.sweep import spelled, sweep_text
 
 if TYPE_CHECKING:
@@ -35,20 +37,44 @@ _PAGE = """<!doctype html>
 """
 
 
-_DARK = (
-    b"<style>@media (prefers-color-scheme:dark){svg{fill:#e9ebef}"
-    b'[style*="fill: #ffffff"]{fill:#15181d!important}[style*="stroke: #000000"]{stroke:#e9ebef!important}'
-    b'[style*="fill: #808080"]{fill:#a0a7b4!important}[style*="stroke: #808080"]{stroke:#a0a7b4!important}}'
-    b"</style>"
-)
-"""What matplotlib draws in black and grey on white, for readers who have it dark. It writes its colours
-beside each shape, and letters without any."""
+_HUES = ("blue", "vermilion", "green", "purple", "amber", "pink", "teal", "brown")
+_USED = ("paper", "level1", "ink", "soft", "muted", "border", "groove", "line", *_HUES)
+"""What of the theme of pictures a plot is drawn in."""
+
+
+def _dark() -> bytes:
+    """The same in the dark theme, for readers who have it: matplotlib writes colours beside each shape."""
+    rules = (
+        f'[style*="{what}: {LIGHT[name]}"]{{{what}:{DARK[name]}!important}}'
+        for name in _USED for what in ("fill", "stroke")
+    )  # fmt: skip
+    return f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}}}</style>".encode()
+
+
+def _hand() -> dict[str, Any]:
+    """The typeface and colours of all other pictures, as matplotlib takes them."""
+    from cycler import cycler
+    from matplotlib import font_manager
+
+    for file in fonts.files():
+        font_manager.fontManager.addfont(file)
+    return {
+        "font.family": [fonts.FAMILY, "DejaVu Sans"], "text.color": LIGHT["ink"],
+        "figure.facecolor": LIGHT["paper"], "axes.facecolor": LIGHT["level1"],
+        "axes.edgecolor": LIGHT["border"], "axes.labelcolor": LIGHT["soft"], "axes.axisbelow": True,
+        "xtick.color": LIGHT["border"], "ytick.color": LIGHT["border"],
+        "xtick.labelcolor": LIGHT["muted"], "ytick.labelcolor": LIGHT["muted"],
+        "grid.color": LIGHT["groove"], "axes.grid": True, "axes.titlelocation": "left",
+        "axes.titlesize": 13, "figure.titlesize": 16,
+        "axes.spines.top": False, "axes.spines.right": False, "legend.edgecolor": LIGHT["border"],
+        "axes.prop_cycle": cycler(color=[LIGHT[hue] for hue in _HUES]), "lines.linewidth": 2,
+    }  # fmt: skip
 
 
 def svg(sweep: SweepRecord) -> bytes:
     """The plot as SVG, light or dark as its reader is. Raises `MissingDependency` without matplotlib."""
     head, root, rest = _image(sweep, "svg").partition(b"<defs>")
-    return head + _DARK + root + rest
+    return head + _dark() + root + rest
 
 
 def png(sweep: SweepRecord) -> bytes:
@@ -58,11 +84,16 @@ def png(sweep: SweepRecord) -> bytes:
 
 def _image(sweep: SweepRecord, kind: str) -> bytes:
     """The plot as "svg" or "png". Raises `MissingDependency` without matplotlib."""
+    try:
+        from matplotlib import rc_context
+    except ImportError:
+        raise MissingDependency("matplotlib", "plot") from None
     out = io.BytesIO()
     # Without the date the same sweep gives the same file.
-    _figure(sweep).savefig(
-        out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {}
-    )
+    with rc_context(_hand()):
+        _figure(sweep).savefig(
+            out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {}
+        )
     return out.getvalue()
 
 
@@ -95,7 +126,7 @@ def _figure(sweep: SweepRecord) -> Figure:
     along = max(sweep.axes, key=lambda option: (option != "dtype", len(sweep.axes[option])))
     figure = Figure(figsize=(11, 7.5), layout="constrained")
     numbers = all(isinstance(p.sizes[along], int) for p in sweep.points)
-    figure.suptitle(sweep.title)
+    figure.suptitle(sweep.title, x=0.01, ha="left")
     shown = ("flops", "latency", "peak_memory", "intensity") if sweep.device else PLOTTED
     drawn = [q for q in quantities(sweep.device) if q.name in shown]
     panels = figure.subplots(2, 2).flat
@@ -105,9 +136,9 @@ def _figure(sweep: SweepRecord) -> Figure:
             panel.plot(at, [p.values.get(q.name) for p in points], marker="o", label=label)
             panel.set_xticks(at, [spelled(p.sizes[along]) for p in points])
             for x, bound in _turns(points, at) if numbers else ():
-                panel.axvline(x, color="gray", linestyle=":", alpha=0.8)
-                panel.annotate(f"{bound} ", (x, 1), xycoords=("data", "axes fraction"), va="top",
-                               ha="right", fontsize="small", color="gray")  # fmt: skip
+                panel.axvline(x, color=LIGHT["line"], linestyle=":")
+                panel.annotate(bound, (x, 1.01), xycoords=("data", "axes fraction"), va="bottom",
+                               fontsize="small", color=LIGHT["muted"])  # fmt: skip
             if numbers and max(at) > 8 * min(at) > 0:
                 panel.set_xscale("log", base=2)
                 panel.set_xticks(at, [spelled(p.sizes[along]) for p in points])
@@ -126,10 +157,9 @@ def _figure(sweep: SweepRecord) -> Figure:
         panel.set_title(q.label)
         panel.set_xlabel(along.replace("_", " "))
         panel.yaxis.set_major_formatter(_formatter(q.format))
-        panel.grid(alpha=0.3)
         if q.name == "intensity":
             for ridge in sweep.ridges:
-                panel.axhline(ridge, color="gray", linestyle="--", label=f"ridge {ridge:g}")
+                panel.axhline(ridge, color=LIGHT["line"], linestyle="--", label=f"ridge {ridge:g}")
         if panel.get_legend_handles_labels()[1]:
             panel.legend(fontsize="small")
     return figure
