@@ -65,7 +65,7 @@ def _hand() -> dict[str, Any]:
         "xtick.color": LIGHT["border"], "ytick.color": LIGHT["border"],
         "xtick.labelcolor": LIGHT["muted"], "ytick.labelcolor": LIGHT["muted"],
         "grid.color": LIGHT["groove"], "axes.grid": True, "axes.titlelocation": "left",
-        "axes.titlesize": 13, "figure.titlesize": 16,
+        "axes.titlesize": 13, "axes.titlepad": 18, "figure.titlesize": 16,
         "axes.spines.top": False, "axes.spines.right": False, "legend.edgecolor": LIGHT["border"],
         "axes.prop_cycle": cycler(color=[LIGHT[hue] for hue in _HUES]), "lines.linewidth": 2,
     }  # fmt: skip
