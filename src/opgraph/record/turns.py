@@ -5,6 +5,7 @@ from the first look to the last thing that is put back. Nothing here imports tor
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -57,6 +58,17 @@ def turn(*, wait: bool = True) -> Iterator[bool]:
     finally:
         _holder = before
         _lock.release()
+
+
+def _forked() -> None:
+    """In a process that is forked off, no other thread is left whose turn it could be."""
+    global _lock, _holder
+    if _holder not in (None, threading.get_ident()):
+        _lock, _holder = threading.RLock(), None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)
 
 
 @contextmanager

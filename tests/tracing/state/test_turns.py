@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import opgraph
+from opgraph.record.turns import turn
 
 
 class Calls(nn.Module):
@@ -98,3 +99,25 @@ def test_what_another_thread_imports_is_its_own(
         )
         done.set()
         assert found.result().__name__ == "opgraph_slow"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_is_forked_off_does_not_wait_for_a_thread_that_it_has_not() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def holds() -> None:
+        with turn():
+            begun.set()
+            end.wait()
+
+    other = threading.Thread(target=holds)
+    other.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        with turn(wait=False) as had:
+            os._exit(0 if had else 1)
+    end.set()
+    other.join()
+    assert os.waitpid(child, 0)[1] == 0
