@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -252,7 +252,7 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     inputs = tensors_of((*args, *kwargs.values()))
     results = tensors_of((out,))
     if any(t.is_nested for t in inputs) and not operator.zero:
-        return _of_each(operator, args, kwargs, out, [t for t in inputs if not t.is_nested])
+        return _of_each(operator, args, kwargs, out)
     dtype = next(
         (t.dtype for t in (*inputs, *results) if t.dtype.is_floating_point or t.dtype.is_complex),
         next((t.dtype for t in (*inputs, *results)), None),
@@ -311,11 +311,9 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     )
 
 
-def _of_each(
-    operator: Operator, args: Any, kwargs: Any, out: Any, shared: Sequence[Tensor]
-) -> Kernel:
+def _of_each(operator: Operator, args: Any, kwargs: Any, out: Any) -> Kernel:
     """The kernel of a call with nested tensors (not jagged ones, which are computed on as one tensor): what
-    it costs for each tensor in them, added up. What is `shared` is read once."""
+    it costs for each tensor in them, added up. What they have in common is read, and written, once."""
 
     def nth(at: int, tree: Any) -> Any:
         return tree_map_only(Tensor, lambda t: parts[id(t)][at] if t.is_nested else t, tree)
@@ -331,11 +329,15 @@ def _of_each(
                 flops = nested_product(operator.name, given[0])
                 kernel = replace(kernel, flops=flops, category="matmul", cost="formula")
             each.append(kernel)
-    again = (len(each) - 1) * sum(map(touched_bytes, shared))
+    again = len(each) - 1
     total = {
         n: sum(getattr(k, n) for k in each) for n in ("flops", "other_flops", "read", "written")
     }
-    total["read"] -= again
+    for kind, tensors in (
+        ("read", tensors_of((*args, *kwargs.values()))),
+        ("written", tensors_of((out,))),
+    ):
+        total[kind] -= again * sum(touched_bytes(t) for t in tensors if not t.is_nested)
     known = all(k.cost != "unknown" for k in each)
     return replace(
         each[0],

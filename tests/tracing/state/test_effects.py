@@ -243,19 +243,28 @@ def test_threads_that_are_left_running_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("opgraph.tracing.capture.threads._PATIENCE", 0.01)
+    going, begun = threading.Event(), threading.Event()
+    timers = [threading.Timer(60, print), threading.Timer(60, print)]
+
+    def begins() -> None:  # the second one, and was there before
+        going.wait()
+        timers[1].start()
+        begun.set()
 
     def start(_: Path) -> None:
-        timer = threading.Timer(60, print)
-        timer.name = "the timer"
-        timer.start()
+        timers[0].name = "the timer"
+        timers[0].start()
+        going.set()
+        begun.wait()
 
+    threading.Thread(target=begins).start()
     try:
-        counted, left = said(start, tmp_path)
+        notes = said(start, tmp_path)
     finally:
-        for each in threading.enumerate():
-            if each.name == "the timer":
-                each.cancel()  # type: ignore[attr-defined]
-    assert counted.endswith("what they did from then on is not counted")
+        for each in timers:
+            each.cancel()
+    assert notes[0].endswith("what they did from then on is not counted")
+    (left,) = (n for n in notes if "running" in n)
     assert left == "forward left a thread running: the timer: that cannot be taken back"
 
 

@@ -893,7 +893,7 @@ def process() -> Any:
     return (
         umask, os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE),
         signal.getitimer(signal.ITIMER_REAL), signal.pthread_sigmask(signal.SIG_BLOCK, []), time.tzname,
-        decimal.getcontext(), decimal.getcontext().prec, asyncio.events._event_loop_policy._local._loop,
+        decimal.getcontext(), decimal.getcontext().prec, asyncio.get_event_loop_policy()._local._loop,
         socket.getdefaulttimeout(), sys.get_int_max_str_digits(), threading.getprofile(),
         set(torch.serialization.get_safe_globals()), sys.getdlopenflags(), torch._C._is_fwd_grad_enabled(),
         torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()), np.geterr(),

@@ -110,12 +110,14 @@ def _bags(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
     return sum(sizes[1:]) + prod(indices) * sizes[0] // max(1, rows), results
 
 
-moves(_rows, "embedding index index_select gather take take_along_dim _unsafe_index masked_select")
+moves(_rows, "embedding index index_select gather take take_along_dim _unsafe_index masked_select "
+      "_padded_dense_to_jagged_forward _nested_from_padded")  # fmt: skip
 moves(_bags, "embedding_bag _embedding_bag _embedding_bag_forward_only")
 
 each("indexing", first_output, "derived here, nothing is computed", {
     "": "embedding index index_select gather take take_along_dim _unsafe_index masked_select one_hot "
-    "slice_scatter select_scatter diagonal_scatter",
+    "slice_scatter select_scatter diagonal_scatter _jagged_to_padded_dense_forward "
+    "_padded_dense_to_jagged_forward to_padded_tensor _nested_from_padded",
 })  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opgraph.record.remarks import Remark
+from opgraph.record.turns import is_mine
 
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
@@ -37,8 +38,9 @@ class Effects:
 
     def __init__(self) -> None:
         self._said: dict[str, dict[str, None]] = {}
-        self._threads = threading.enumerate()
-        self._others = {t.ident for t in self._threads} - {threading.get_ident()}
+        me = threading.current_thread()
+        self._theirs = {id(t): t for t in threading.enumerate() if t is not me}
+        self._begun: list[threading.Thread] = []
         self._before: list[tuple[Any, str, Any]] = []
         self._open = _descriptors()
 
@@ -56,6 +58,9 @@ class Effects:
     def hear(self) -> None:
         """Hear what there is, too: a forward may have imported it."""
         known = {(id(owner), name) for owner, name, _ in self._before}
+        for name in _BEGINS:
+            if hasattr(threading, name) and (id(threading), name) not in known:
+                self._replace(threading, name, self._begins(getattr(threading, name)))
         for module, path, what, of in _HEARD_IF_THERE:
             owner = sys.modules.get(module)
             for part in path.split(".")[:-1]:
@@ -92,10 +97,11 @@ class Effects:
 
     def remarks(self) -> list[Remark]:
         """What was heard, and which threads and descriptors there are by now."""
-        known = set(map(id, self._threads))
-        for other in threading.enumerate():
-            if id(other) not in known and not idles(other):
+        for other in self._begun:
+            if threading.Thread.is_alive(other) and not idles(other):
                 self._said.setdefault("left a thread running:", {})[_name(other)] = None
+        self._begun.clear()  # they may have tensors of the run
+        self._theirs.clear()
         by_one = alone()
         before, now = self._open.items(), _descriptors().items()
         for what, found in (("left open", now - before), ("closed", before - now)):
@@ -111,8 +117,25 @@ class Effects:
 
     def say(self, what: str, name: str = "") -> None:
         """Something was done."""
-        if threading.get_ident() not in self._others and _by_the_model():
+        if not self._is_of_another() and _by_the_model():
             self._said.setdefault(what, {})[name] = None
+
+    def _is_of_another(self) -> bool:
+        """Whether this thread was there before or was begun by one that was, and does nothing for the run."""
+        return id(threading._active.get(threading.get_ident())) in self._theirs and not is_mine()  # type: ignore[attr-defined]
+
+    def _begins(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What threads are begun by, so that it is known who does."""
+
+        def begins(run: Any, *args: Any, **kwargs: Any) -> Any:
+            other = run.__self__
+            if self._is_of_another():
+                self._theirs[id(other)] = other
+            else:
+                self._begun.append(other)
+            return function(run, *args, **kwargs)
+
+        return begins
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         self._before.append((owner, name, vars(owner).get(name)))
@@ -131,6 +154,8 @@ class Effects:
         return heard
 
 
+_BEGINS = ("_start_new_thread", "_start_joinable_thread")
+"""What `threading` begins threads by, until Python 3.12 and since."""
 _LISTENING: list[Effects] = []
 _INSTALLED: list[Any] = []
 
