@@ -4,7 +4,9 @@ for what only a run on real tensors can do."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -96,6 +98,17 @@ def reads_a_storage(m: Layers, x: Tensor) -> Tensor:
     return x
 
 
+def pickles(m: Layers, x: Tensor) -> Tensor:
+    x = copy.copy(m.first(x))
+    try:
+        times = 2 + bool(pickle.dumps(x))
+    except ERRORS:
+        times = 1
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
 def reads_what_it_wrote(m: Layers, x: Tensor) -> Tensor:
     x, table = m.first(x), torch.zeros(3)
     table[1] = x.abs().sum() + 1
@@ -124,7 +137,16 @@ def flops_for_real(model: nn.Module, x: Tensor) -> int:
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "run", [tries, suppresses, asks_numpy, asks_the_input, reads_a_scripted_value, reads_a_storage]
+    "run",
+    [
+        tries,
+        suppresses,
+        asks_numpy,
+        asks_the_input,
+        reads_a_scripted_value,
+        reads_a_storage,
+        pickles,
+    ],
 )
 def test_an_error_for_want_of_values_that_the_model_catches_leads_to_values(run: Forward) -> None:
     model, x = Layers(run).eval(), torch.ones(2, 4)
@@ -132,7 +154,7 @@ def test_an_error_for_want_of_values_that_the_model_catches_leads_to_values(run:
     first, last = profile.tracing.attempts[0], profile.tracing.attempts[-1]
     assert first.tensors == "fake"
     assert first.error is not None
-    assert first.error.startswith("the model caught ")
+    assert first.error.startswith(("the model caught ", "forward has a tensor pickled"))
     assert last.tensors == ("fake weights" if run is asks_the_input else "real")
     assert last.error is None
     assert profile.totals.flops == flops_for_real(model, x)

@@ -783,8 +783,8 @@ class _Functions(TorchFunctionMode):
         if func in _WATCHED:
             if capture.guard is not None and not capture.over and func in HANDED_OUT:
                 capture.guard.handed_out(args[0], capture.memory.made)
-            if func in _AS_TEXT and not capture.in_node and _is_read(args[0]):
-                capture.lacking[id(func)] = "forward has a tensor written as text"
+            if func in _READ and not capture.in_node and _is_read(args[0]):
+                capture.lacking[id(func)] = f"forward {_READ[func]}"
             if func in _AS_VALUES and not capture.in_node and capture.is_unknown(args[0]):
                 capture.lacking[id(func)] = "forward takes values of a tensor out of torch"
             if func in _NO_NODES:
@@ -849,12 +849,12 @@ _NO_NODES = frozenset({torch.autograd.backward, *ADDRESSES})
 
 
 def _is_read(tensor: Any) -> bool:
-    """Whether the text of a fake tensor may decide something: what is logged does not, nor what asyncio
-    says of its tasks."""
+    """Whether what a fake tensor says of itself may decide something: what is logged does not, nor what
+    asyncio says of its tasks, or what is taken apart to be copied."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not Recorder.run.__code__:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package in ("logging", "asyncio"):
+        if package in ("logging", "asyncio", "copy"):
             return False
         if package not in ("torch", "opgraph", "reprlib"):
             break
@@ -862,9 +862,13 @@ def _is_read(tensor: Any) -> bool:
     return type(tensor) is FakeTensor
 
 
-_AS_TEXT = frozenset({Tensor.__repr__, Tensor.__format__})
+_READ = {
+    Tensor.__repr__: "has a tensor written as text", Tensor.__format__: "has a tensor written as text",
+    Tensor.__reduce_ex__: "has a tensor pickled", Tensor.share_memory_: "shares a tensor with processes",
+}  # fmt: skip
+"""What a fake tensor gives otherwise than a real one would, in words."""
 _AS_VALUES = frozenset({Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__})
-_WATCHED = HANDED_OUT | _NO_NODES | _AS_TEXT | _AS_VALUES
+_WATCHED = HANDED_OUT | _NO_NODES | _READ.keys() | _AS_VALUES
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip

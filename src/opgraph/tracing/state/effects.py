@@ -121,8 +121,9 @@ class Effects:
             self._said.setdefault(what, {})[name] = None
 
     def _is_of_another(self) -> bool:
-        """Whether this thread was there before or was begun by one that was, and does nothing for the run."""
-        return id(threading._active.get(threading.get_ident())) in self._theirs and not is_mine()  # type: ignore[attr-defined]
+        """Whether this thread was there before, or one that was began it, and does nothing for the run."""
+        known: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
+        return id(known.get(threading.get_ident())) in self._theirs and not is_mine()
 
     def _begins(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What threads are begun by, so that it is known who does."""
