@@ -231,7 +231,8 @@ def _recorded(
             if prepare is not None:
                 with Pointers(), substitutes.autocast(stage.weights.stand_ins()):
                     args, kwargs = prepare(module, args, kwargs, stage.mode)
-            with modes_made(stage.modes):
+            precision = substitutes.autocast(stage.weights.stand_ins())
+            with modes_made(stage.modes), nullcontext() if capture is forward else precision:
                 run = capture(module, args, kwargs)
     except InputError:
         raise

@@ -72,6 +72,30 @@ def test_it_is_followed_by_other_tracers_and_on_real_tensors(tracer: str) -> Non
     assert remarks(found) == [TURNED_OFF]
 
 
+class Told(nn.Sequential):
+    """Told by a decorator, and in a part once more."""
+
+    @torch.autocast("cpu", torch.bfloat16)
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            x = self[0](x)
+        with torch.autocast("cuda", torch.float16):
+            x = self[1](x)
+        return self[2](x)
+
+
+@pytest.mark.parametrize("tracer", ["fx", pytest.param("export", marks=pytest.mark.slow)])
+def test_contexts_that_a_graph_has_no_nodes_for(tracer: str) -> None:
+    model = Told(*(nn.Linear(64, 64) for _ in range(3)))
+    for target, dtypes in (
+        ("cuda", ["float32", "float16", "bfloat16"]),
+        ("cpu", ["float32", "bfloat16", "bfloat16"]),
+    ):
+        found = opgraph.profile(model, X, target=target, tracer=tracer)
+        assert [d for op, d in products(found) if op == "addmm"] == dtypes
+        assert products(found) == products(opgraph.profile(model, X, target=target))
+
+
 class Decorated(nn.Linear):
     """Was told so where there was no GPU."""
 

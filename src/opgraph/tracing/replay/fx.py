@@ -5,8 +5,10 @@ finds is run node by node. The modules of torch.nn are leaves: one node each, wi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, fx
@@ -38,7 +40,7 @@ def capture(concrete_args: Mapping[str, Any]) -> Capture:
 
         def run(recorder: Recorder) -> Any:
             modules = dict(module.named_modules())
-            replay = Replay(graph, module, recorder, lambda _, name: modules.get(name))
+            replay = _InPrecision(graph, module, recorder, lambda _, name: modules.get(name))
             return replay.replay_whole(values)
 
         return run
@@ -56,7 +58,8 @@ def symbolic_graph(
     before = Reach.of([module])
     constants: dict[str, Any] = {}
     try:
-        graph = tracer.trace(module)
+        with tracer.precision_followed():
+            graph = tracer.trace(module)
         held = vars(module)
         constants = {
             n.target: held[n.target] for n in graph.find_nodes(op="get_attr") if n.target in held
@@ -84,6 +87,32 @@ class _Call(fx.Tracer):
         self.values: dict[fx.Node, Tensor] = {}
         self._given = args, dict(kwargs)
         self._names = names
+        self._precision: list[Any] = []
+
+    @contextmanager
+    def precision_followed(self) -> Iterator[None]:
+        """Within, nodes know in which contexts of autocast they are made, which are none themselves."""
+        entered, enter, leave = self._precision, _autocast.__enter__, _autocast.__exit__
+
+        def entering(context: Any) -> Any:
+            entered.append(context)
+            return enter(context)
+
+        def leaving(context: Any, *reason: Any) -> Any:
+            entered.remove(context)
+            return leave(context, *reason)
+
+        with (
+            patch.object(_autocast, "__enter__", entering),
+            patch.object(_autocast, "__exit__", leaving),
+        ):
+            yield
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """What fx has for each thing that is done."""
+        node = super().create_node(*args, **kwargs)
+        node.meta["autocast"] = tuple(self._precision)
+        return node
 
     def create_args_for_root(
         self, root_fn: Callable[..., Any], *_: Any
@@ -106,6 +135,36 @@ class _Call(fx.Tracer):
             return root_fn(self.root, *args, **kwargs)
 
         return call, []
+
+
+class _InPrecision(Replay):
+    """Runs each node within the contexts of autocast that it was made in."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._entered: list[Any] = []
+
+    def replay(self, values: Mapping[fx.Node, Any], fragment: int = 1) -> Any:
+        try:
+            return super().replay(values, fragment)
+        finally:
+            self._enter_autocast(())
+
+    def run_node(self, n: fx.Node) -> Any:
+        self._enter_autocast(n.meta.get("autocast", ()))
+        return super().run_node(n)
+
+    def _enter_autocast(self, wanted: tuple[Any, ...]) -> None:
+        """Leave the contexts that have ended since the last node, and enter those that have begun."""
+        entered = self._entered
+        while entered and entered != list(wanted[: len(entered)]):
+            entered.pop().__exit__(None, None, None)
+        for context in wanted[len(entered) :]:
+            context.__enter__()
+            entered.append(context)
+
+
+_autocast: Any = torch.amp.autocast_mode.autocast
 
 
 def _with(
