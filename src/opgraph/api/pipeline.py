@@ -536,7 +536,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     step = make(options.loss, options.accumulation)
     outcomes, kernels = traced(step)
     says = "" if step.found is None else step.found.says
-    error = outcomes[-1].error
+    error = None if outcomes[-1].too_large else outcomes[-1].error
     if error is not None and step.found is not None and step.found.guessed:
         summed = make("sum", options.accumulation)
         again, others = traced(summed)

@@ -125,6 +125,8 @@ def one_request() -> Iterator[int | None]:
 
 
 _began: ContextVar[int | None] = ContextVar("resident at the beginning", default=None)
+begun = _began.get
+"""The bytes that were resident at the beginning of what is asked for; None outside of it."""
 
 
 def give_back() -> None:

@@ -102,6 +102,11 @@ class Outcome:
     left: tuple[str, ...] = ()
 
     @property
+    def too_large(self) -> bool:
+        """Whether a run on fake tensors ended since there was no memory for its graph."""
+        return self.graph is None and self.tensors != "real" and type(self.error) is TraceError
+
+    @property
     def attempt(self) -> Attempt:
         reason = self.caught
         if self.error is not None:
@@ -243,14 +248,16 @@ def _recorded(
     recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
     inputs = tuple(recorder.source(tensor, name) for name, tensor in named(module, args, kwargs))
     result, error = recorder.run(lambda: run(recorder))
+    if isinstance(error, OutOfMemory):
+        return _Recorded(None, error, alive=recorder.release())
     recorder.finish(error)
     outputs = recorder.sink(result) if error is None else ()
-    graph = build(recorder, inputs, outputs)
     cache = measured(found) if (found := cache_in(result)) is not None else None
+    del result, found
+    alive = recorder.release()
+    graph = build(recorder, inputs, outputs)
     notes = (*recorder.notes, *substitutes.remarks, *recorder.capture.notes, *_idle(graph))
-    return _Recorded(
-        graph, error, cache, recorder.caught, notes, recorder.misfit, recorder.release()
-    )
+    return _Recorded(graph, error, cache, recorder.caught, notes, recorder.misfit, alive)
 
 
 def _idle(graph: Graph) -> Iterator[str]:

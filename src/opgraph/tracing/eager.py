@@ -24,7 +24,7 @@ from opgraph.sources.weightless import give_back, one_request, resident
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
-from opgraph.tracing.state.guard import guarded
+from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.process import free_bytes, put_back
 
 
@@ -45,7 +45,7 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
     limit = _limit(how.pop("memory_limit", None))
     with one_request() as began:
         ceiling, weights = None, limit
-        if began is not None and limit >= _MEASURED:
+        if began is not None and limit >= MEASURED:
             ceiling = began + int(limit * (1 - _BESIDE) * 2**30)
             give_back()
             weights = min(limit, (ceiling - (resident() or 0)) / 2**30)
@@ -54,10 +54,8 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
         return record(module, example, real=True, memory_limit=left, ceiling=ceiling, **how)
 
 
-_MEASURED, _BESIDE = 1.0, 1 / 16
-"""A limit of so many GiB is one of what the process grows by, the graph and copies within operators with
-it, and a part of it is for what is there before and after the run. Of a smaller one tensors alone are
-counted: what Python takes by the way is not small beside it."""
+_BESIDE = 1 / 16
+"""The part of a limit that is for what is there before and after a run on real tensors."""
 
 
 def _limit(memory_limit: float | None) -> float:
@@ -125,9 +123,9 @@ def _lacks_values(outcome: Outcome) -> bool:
 
 
 def _failed_for_no_size(outcome: Outcome) -> bool:
-    """Whether a forward failed, and not because a layer got other sizes than it states, as it would with
-    real tensors, too."""
-    return outcome.error is not None and not outcome.misfit
+    """Whether a forward failed, and not because a layer got other sizes than it states, or there is no
+    memory for its graph, as it would with real tensors, too."""
+    return outcome.error is not None and not outcome.misfit and not outcome.too_large
 
 
 def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outcome:
@@ -142,6 +140,8 @@ def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outco
 
 def _counting(attempts: list[Outcome]) -> Outcome:
     """Of several attempts the one that counts: the last that got through, or else the last with a graph."""
+    if attempts[-1].too_large:
+        return attempts[-1]
     through = [o for o in attempts if o.graph is not None and o.error is None]
     partial = [o for o in attempts if o.graph is not None]
     return (through or partial or attempts)[-1]

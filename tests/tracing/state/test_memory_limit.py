@@ -9,9 +9,13 @@ import torch
 from torch import Tensor, nn
 
 import opgraph
+from opgraph.api.pipeline import resolved
 from opgraph.cli import main
+from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError
 from opgraph.sources.weightless import give_back, resident
+from opgraph.tracing.capture import recorder
+from opgraph.tracing.eager import trace_either
 from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.process import free_bytes
 
@@ -132,8 +136,24 @@ def test_the_process_itself_stays_below_a_ceiling() -> None:
         guard.needs(0, coming=2**20)
         with pytest.raises(OutOfMemory):
             guard.needs(0, coming=2**29)
+        guard.grows(1_000)
+        with pytest.raises(OutOfMemory, match="of 1,000,000 operators so far, takes more than"):
+            guard.grows(1_000_000)
     finally:
         guard.restore()
+
+
+def test_a_graph_without_memory_for_it_is_not_tried_otherwise(monkeypatch) -> None:
+    class Long(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(20):
+                x = super().forward(x)
+            return x
+
+    monkeypatch.setattr(recorder, "MANY", 16)
+    (outcome,) = trace_either(resolved(Long(2, 2)), Example((torch.ones(1, 2),)), ceiling=1)
+    assert outcome.graph is None
+    assert str(outcome.error).startswith("its graph, of 16 operators so far, takes more than")
 
 
 def test_half_of_what_is_free_is_usual() -> None:

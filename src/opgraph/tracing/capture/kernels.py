@@ -126,6 +126,7 @@ class MemoryLog:
         last = self._index.pop(reference.key, None)
         if last is not None:
             self._end(last)
+            self._references[last] = _gone
 
     def _end(self, index: int) -> None:
         if self.died[index] is None:

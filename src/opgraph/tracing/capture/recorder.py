@@ -45,12 +45,14 @@ from opgraph.record.graph import (
     Kernel,
     Node,
     Scope,
+    Storage,
     ValueKind,
     maker,
 )
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
+from opgraph.sources.weightless import give_back
 from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
 from opgraph.tracing.capture.scopes import (
@@ -77,11 +79,10 @@ def build(
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
 ) -> Graph:
-    """Make the graph of a finished run."""
-    storages = recorder.capture.memory.close()
-    kernels = recorder.capture.kernels
+    """Make the graph of a run whose tensors were let go of. Its records go as their nodes come: of both
+    there may be a million."""
+    kernels, scopes = recorder.capture.kernels, _scopes(recorder)
     names = _Names()
-    position = {id(r): i for i, r in enumerate(recorder.records, start=1)}
     weights = {
         v.id: v.name for v in recorder.table.values if v.kind in _WEIGHTS and v.name is not None
     }
@@ -102,17 +103,17 @@ def build(
             record.fragment,
             record.phase,
             record.error,
-            None if record.forward is None else position.get(id(record.forward)),
+            None if record.forward is None else record.forward.number or None,
         )
-        for number, record in enumerate(recorder.records, start=1)
+        for number, record in enumerate(recorder.taken(), start=1)
     ])  # fmt: skip
     return verify(
         Graph(
             nodes=nodes,
             values=tuple(recorder.table.values),
-            scopes=_scopes(recorder),
+            scopes=scopes,
             parameters=tuple(recorder.weights.parameters),
-            storages=storages,
+            storages=recorder.storages,
             inputs=inputs,
             outputs=outputs,
             breaks=tuple(recorder.breaks),
@@ -193,6 +194,7 @@ class Recorder:
         self.phase = "forward"
         self._given: list[Any] = []
         self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
+        self.storages: tuple[Storage, ...] = ()
         self.breaks: list[GraphBreak] = []
         self.notes: tuple[str, ...] = ()
         self.misfit = False
@@ -432,8 +434,19 @@ class Recorder:
                 part = replace(kernel, share=share, launches=int(not number))
                 kernels[at] = known.setdefault(part, part)
 
+    def taken(self) -> Iterator[Record]:
+        """All records, in order and numbered from 1, of which none is kept."""
+        for number, record in enumerate(self.records, start=1):
+            record.number = number
+        self._made.clear()
+        self.records.reverse()
+        while self.records:
+            yield self.records.pop()
+
     def release(self) -> Callable[[], bool]:
-        """Let go of all tensors of the run. What is given says whether fake ones are alive all the same."""
+        """Let go of all tensors of the run, which have been in the `storages` that there are then. What is
+        given says whether fake ones are alive all the same."""
+        self.storages = self.capture.memory.close()
         watched = [weakref.ref(t) for t in self.weights.stand_ins() if type(t) is FakeTensor]
         watched += [r for r in self._given if type(r()) is FakeTensor]
         memory = self.capture.memory
@@ -442,6 +455,9 @@ class Recorder:
         self.held.clear()
         self.capture.writes.clear()
         self.capture.works.clear()
+        if len(self.records) >= MANY:
+            self.table.forget()
+            give_back()
         return lambda: any(r() is not None for r in watched) or bool(memory.fakes())
 
     # Nodes.
@@ -567,7 +583,13 @@ class Recorder:
             record.kind = "constant"
         record.call.nodes += 1
         self.records.append(record)
-        return len(self.records) - 1
+        index = len(self.records) - 1
+        if index % MANY == MANY - 1:
+            self.table.forget()
+            give_back()
+            if self.capture.fake_mode is not None and self.capture.guard is not None:
+                self.capture.guard.grows(len(self.records))
+        return index
 
     def call_in_parts(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
         """Nodes for a call within which ranks exchanged something: one for each collective, and one for
@@ -635,7 +657,7 @@ class Recorder:
             if type(item) in _PLAIN and (f"{key}=", item) in given:
                 continue
             self._argument(item, f"{key}=", record, shown)
-        record.arguments = cut(", ".join(shown))
+        record.arguments = sys.intern(cut(", ".join(shown)))
         record.inputs = list(dict.fromkeys(record.inputs))
         return record
 
@@ -840,6 +862,9 @@ async def _awaited(later: Any) -> Any:
     return items
 
 
+MANY = 1 << 14
+"""After so many nodes it is worth while to look at memory, and to give back what is of no more use: that
+takes as long as a thousand nodes do."""
 _RUN = Recorder.run.__code__
 _PLAIN = frozenset({int, float, bool, type(None)})
 _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr

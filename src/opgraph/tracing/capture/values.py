@@ -39,6 +39,7 @@ class Record:
     exception: BaseException | None = None
     name: str | None = None
     forward: Record | None = None
+    number: int = 0
 
 
 Look = tuple[Shape, str, int, tuple[int, ...] | None]
@@ -71,6 +72,7 @@ class ValueTable:
         self._bindings: dict[int, tuple[Any, int, int | None, int]] = {}
         self._versions: dict[int, int] = {}
         self._writers: dict[int, int] = {}
+        self._looks: dict[Look, Look] = {}
 
     def add(
         self, tensor: Tensor, kind: ValueKind = "activation", name: str | None = None,
@@ -79,7 +81,10 @@ class ValueTable:
         """A new value for a tensor, from now on what the tensor is known as."""
         if type(tensor) is not FakeTensor:
             tensor = local(tensor)
-        shape, dtype, size, strides = look or _look(tensor)
+        if look is None:
+            look = _look(tensor)
+            look = self._looks.setdefault(look, look)
+        shape, dtype, size, strides = look
         id_ = len(self.values)
         self.values.append(_value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
         version = self._versions.get(storage, 0) if storage is not None else 0
@@ -124,6 +129,11 @@ class ValueTable:
         return self.add(
             tensor, "constant", storage=self._capture.memory.see(tensor, len(self._capture.kernels))
         )
+
+    def forget(self) -> None:
+        """Keep nothing of tensors that exist no more."""
+        known = self._bindings.items()
+        self._bindings = {key: entry for key, entry in known if entry[0]() is not None}
 
     def alive(self) -> set[int]:
         """The values whose tensors still exist."""

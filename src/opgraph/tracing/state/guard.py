@@ -32,7 +32,7 @@ from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import turn
-from opgraph.sources.weightless import give_back, resident
+from opgraph.sources.weightless import begun, give_back, resident
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects, alone
 from opgraph.tracing.state.imports import Imports
@@ -60,6 +60,12 @@ _Place = tuple[int, int, torch.UntypedStorage]
 class OutOfMemory(BaseException):
     """A run on real tensors needs more memory than it may take. A model is not to catch it."""
 
+
+MEASURED = 1.0
+"""A limit of so many GiB is one of what the process grows by, the graph and copies within operators with
+it. Of a smaller one tensors alone are counted: what Python takes by the way is not small beside it."""
+_NODE = 500
+"""Bytes by which a node and its memory's record are larger than what they are made of."""
 
 STATISTICS = frozenset({
     "aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm", "aten.batch_norm",
@@ -284,6 +290,16 @@ class Guard:
             raise OutOfMemory(
                 f"a run on real tensors needs more than the {units.size(self.limit)} that it may take "
                 "(--memory-limit)"
+            )
+
+    def grows(self, nodes: int) -> None:
+        """The graph has so many nodes by now, which are all that a run on fake tensors takes."""
+        if self._ceiling is None and self.limit >= MEASURED * 2**30 and (began := begun()):
+            self._ceiling = began + self.limit
+        if self._is_full(nodes * _NODE):
+            raise OutOfMemory(
+                f"its graph, of {nodes:,} operators so far, takes more than the "
+                f"{units.size(self.limit)} that it may (--memory-limit)"
             )
 
     def _is_full(self, coming: int) -> bool:
