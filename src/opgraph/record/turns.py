@@ -8,8 +8,10 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from opgraph.record.errors import InputError
 
@@ -18,6 +20,8 @@ _holder: int | None = None
 _own = threading.local()
 _LOOK = 0.2
 """Seconds after which who waits looks again whether it waits for ever."""
+_PATIENCE = 5.0
+"""Seconds for which the one whose turn it is waits for one thing until whoever has that is told."""
 
 
 def holder() -> int | None:
@@ -42,8 +46,12 @@ def turn(*, wait: bool = True) -> Iterator[bool]:
     """
     global _holder
     had = _lock.acquire(blocking=wait, timeout=_LOOK if wait else -1)
+    place, since = None, 0.0
     while wait and not had:
-        if is_mine() or _is_joined(threading.current_thread()):
+        if _place() != place:
+            place, since = _place(), time.monotonic()
+        stuck = time.monotonic() - since > _PATIENCE and _is_mine_to_end()
+        if is_mine() or _is_joined(threading.current_thread()) or stuck:
             raise InputError(
                 "a forward that is profiled waits for a thread that profiles, too: one at a time",
                 hint="profile in the forward's own thread",
@@ -89,6 +97,33 @@ def _is_joined(thread: threading.Thread) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _place() -> tuple[int, int] | None:
+    """Where the one whose turn it is is."""
+    frame = sys._current_frames().get(_holder or 0)  # noqa: SLF001
+    return None if frame is None else (id(frame), frame.f_lasti)
+
+
+def _is_mine_to_end() -> bool:
+    """Whether the one whose turn it is waits for something between threads (an event, a queue) that this
+    thread has in hand: it may be there for others, too, and none of them has come."""
+    frame, waits = sys._current_frames().get(_holder or 0), set[int]()  # noqa: SLF001
+    while frame is not None and frame.f_globals.get("__name__") in _WAITING:
+        if frame.f_locals.get("timeout") is None:
+            waits.add(id(frame.f_locals.get("self")))
+        frame = frame.f_back
+    frame, held = sys._getframe(1), list[Any]()  # noqa: SLF001
+    while frame is not None and waits:
+        if not str(frame.f_globals.get("__name__")).startswith("opgraph."):
+            held += frame.f_locals.values()
+            held += [frame.f_globals.get(name) for name in frame.f_code.co_names]
+        frame = frame.f_back
+    within = (v for h in held for v in getattr(h, "__dict__", {}).values())
+    return not waits.isdisjoint(map(id, (*held, *within)))
+
+
+_WAITING = ("threading", "queue", "concurrent.futures._base")
 
 
 @contextmanager

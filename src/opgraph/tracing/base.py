@@ -234,7 +234,7 @@ def _recorded(
     try:
         with stage.guard.listening():
             if prepare is not None:
-                with Pointers(), substitutes.autocast(stage.weights.stand_ins()):
+                with Pointers(stage.guard.asked), substitutes.autocast(stage.weights.stand_ins()):
                     args, kwargs = prepare(module, args, kwargs, stage.mode)
             precision = substitutes.autocast(stage.weights.stand_ins())
             with modes_made(stage.modes), nullcontext() if capture is forward else precision:
@@ -352,7 +352,7 @@ def staged(
         if warm_up:
             before = Reach.of([module])
             try:
-                with guard.listening(), Pointers():
+                with guard.listening(), Pointers(guard.asked):
                     module(*args, **kwargs)
             except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
                 before.restore()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import io
 import pickle
 from collections.abc import Callable
@@ -102,6 +103,17 @@ def pickles(m: Layers, x: Tensor) -> Tensor:
     x = copy.copy(m.first(x))
     try:
         times = 2 + bool(pickle.dumps(x))
+    except ERRORS:
+        times = 1
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
+def reads_by_address(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    try:
+        times = 2 + (ctypes.c_float.from_address(x.data_ptr()).value < float("inf"))
     except ERRORS:
         times = 1
     for _ in range(times):

@@ -9,6 +9,7 @@ import copy
 import csv
 import ctypes
 import decimal
+import faulthandler
 import gc
 import importlib
 import io
@@ -509,6 +510,12 @@ def _taken() -> Any:
 WEAKLY = Plain()
 
 
+def _read_only() -> Any:
+    array = np.zeros(4)
+    array.setflags(write=False)
+    return array
+
+
 class Kind(Enum):
     """Members that can be changed."""
 
@@ -597,6 +604,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "shape of an array": (lambda: np.zeros(4), lambda held: setattr(held, "shape", (2, 2))),
     "array of objects": (lambda: np.array([1, "a"], dtype=object), lambda held: held.__setitem__(0, 2)),
     "frozen array": (lambda: np.zeros(4), lambda held: held.setflags(write=False)),
+    "read-only array": (_read_only, lambda held: (held.setflags(write=True), held.__iadd__(1))),
     "weak set": (weakref.WeakSet, lambda held: held.add(WEAKLY)),
     "enumeration": (lambda: Kind.ONE, lambda held: (held.value.append(1), setattr(held, "own", 1))),
     "read-only view": (lambda: MappingProxyType({"a": [1]}), lambda held: held["a"].append(2)),
@@ -1016,6 +1024,7 @@ class Assigning(nn.Module):
 
 LATE = """
 import logging, os, sys, torch, warnings
+sys.modules["tests.tracing.state.test_state"].SET_BY_AN_IMPORT = 1
 FLAG, TABLE, WEIGHT, NUMBERS = 1, {}, torch.ones(2), iter([1, 2])
 def is_plain(x): return type(x) is torch.Tensor
 def set_flag():
@@ -1076,6 +1085,25 @@ def test_modules_that_a_forward_is_the_first_to_import(
     assert (late.FLAG, late.TABLE, late.WEIGHT.tolist()) == (1, {}, [1, 1])
     assert next(late.NUMBERS) == 1
     assert not vars(late).keys() & {"NEW", "OWN", "type"}
+    assert globals().pop("SET_BY_AN_IMPORT") == 1
+
+
+def _new_globals(_: Any) -> None:
+    own = THIS
+    own.NEW_GLOBAL = 1
+    setattr(own, "ANOTHER_" + "GLOBAL", 2)
+
+
+THIS = sys.modules[__name__]
+
+
+def test_globals_of_ones_own_by_names_that_no_code_has() -> None:
+    by_one, before = alone(), dict(vars(THIS))
+    notes = profiled(Changing(_new_globals)).model.notes
+    assert any("or another thread did" in note for note in notes) != by_one
+    for name in set() if by_one else vars(THIS).keys() - before.keys():
+        delattr(THIS, name)
+    assert vars(THIS) == before
 
 
 REBOUND: Any = None
@@ -1313,6 +1341,21 @@ def test_an_interrupt_outside_of_forward_waits_until_all_is_put_back(
     assert torch.equal(weight, before)
     assert model.training is modes
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(not hasattr(faulthandler, "register"), reason="Windows has none of it")
+def test_what_is_done_in_c_at_a_signal_is_done_afterwards(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGUSR1, print)
+    with (tmp_path / "trace").open("w+") as file:
+        faulthandler.register(signal.SIGUSR1, file)
+        try:
+            profiled(nn.Linear(8, 8))
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+            signal.signal(signal.SIGUSR1, before)
+        file.seek(0)
+        assert "most recent call first" in file.read()
 
 
 def test_an_interrupt_in_forward_leaves_all_as_it_was() -> None:

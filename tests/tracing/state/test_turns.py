@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import opgraph
+from opgraph.record import turns
 from opgraph.record.turns import turn
 
 
@@ -78,6 +80,32 @@ def test_a_forward_that_waits_for_a_profile_is_refused(tracer: str, by: str) -> 
 
     with pytest.raises(opgraph.OpgraphError, match="waits for a thread that profiles, too"):
         opgraph.profile(Calls(nn.Linear(4, 4), waits), torch.ones(2, 4), tracer=tracer)
+
+
+@pytest.mark.parametrize("between", [Queue, threading.Event])
+def test_a_forward_that_waits_for_what_a_profile_gives_is_refused(
+    between: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_PATIENCE", 0.1)
+    done, begin, said = between(), threading.Event(), list[BaseException]()
+
+    def inner() -> None:
+        begin.wait()
+        try:
+            opgraph.profile(nn.Linear(4, 4), torch.ones(2, 4))
+        except opgraph.InputError as error:
+            said.append(error)
+        done.put(1) if between is Queue else done.set()
+
+    def waits() -> None:
+        begin.set()
+        done.get() if between is Queue else done.wait()
+
+    other = threading.Thread(target=inner)
+    other.start()
+    opgraph.profile(Calls(nn.Linear(4, 4), waits), torch.ones(2, 4))
+    other.join()
+    assert "waits for a thread that profiles, too" in str(said[0])
 
 
 def test_what_another_thread_imports_is_its_own(

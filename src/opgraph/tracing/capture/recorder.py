@@ -711,6 +711,11 @@ class Recorder:
         self.records.append(record)
         record.call.nodes += 1
 
+    def asked(self) -> None:
+        """Somebody asks where the memory of a fake tensor is."""
+        if self.capture.guard is not None:
+            self.capture.guard.asked()
+
     @property
     def caught(self) -> str | None:
         """The first error for want of values that the model caught itself, or what else it went on by."""
@@ -811,7 +816,7 @@ class _Functions(TorchFunctionMode):
                 capture.lacking[id(func)] = "forward takes values of a tensor out of torch"
             if func in _NO_NODES:
                 if func in ADDRESSES:
-                    return address(func, args, kwargs)
+                    return address(func, args, kwargs, recorder.asked)
                 # The mode stays on: what a checkpoint runs again are nodes as in the forward.
                 with patch.object(torch.autograd, "has_torch_function", lambda _: False), self:
                     return func(*args, **kwargs)

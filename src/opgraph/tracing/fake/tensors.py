@@ -204,13 +204,18 @@ _free = [_NOWHERE]
 
 
 class Pointers(TorchFunctionMode):
-    """Within, fake tensors have addresses: distinct ones, that stay, and the same for shared memory."""
+    """Within, fake tensors have addresses: distinct ones, that stay, and the same for shared memory. Before
+    one is given, it is `asked` for."""
+
+    def __init__(self, asked: Callable[[], None]) -> None:
+        super().__init__()
+        self._asked = asked
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in ADDRESSES:
-            return address(func, args, kwargs or {})
+            return address(func, args, kwargs or {}, self._asked)
         return func(*args, **(kwargs or {}))
 
 
@@ -222,11 +227,14 @@ ADDRESSES = frozenset(
 """Functions that give the address of a tensor's memory, or an object that does."""
 
 
-def address(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def address(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Callable[[], None]
+) -> Any:
     """What one of the functions that ask for an address gives."""
     tensor = args[0]
     if type(tensor) is not FakeTensor:
         return func(*args, **kwargs)
+    asked()
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage()
         known = vars(storage).get("data_ptr")

@@ -344,6 +344,8 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("os", "dup2", "changed the descriptor", _second),
     ("_thread", "start_new_thread", "started a thread", _nothing),
     ("signal", "set_wakeup_fd", "set where signals are written to", _nothing),
+    *(("faulthandler", name, "changed what is done in C at the signal", _first) for name in (
+        "register", "unregister")),
     ("faulthandler", "dump_traceback_later", "started a watchdog", _nothing),
     ("ctypes", "memmove", "wrote to memory by ctypes", _nothing),
     ("ctypes", "memset", "wrote to memory by ctypes", _nothing),

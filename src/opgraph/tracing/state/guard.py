@@ -51,7 +51,7 @@ from opgraph.tracing.state.process import (
     settings,
     unchanged,
 )
-from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all
+from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all, says_nothing
 
 _Place = tuple[int, int, torch.UntypedStorage]
 """Where some memory begins and ends, and what has it."""
@@ -86,6 +86,7 @@ _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
 )
 
 
+_NONE = object()
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
 _NoDispatch, _NoFunction = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
@@ -121,7 +122,11 @@ class Guard:
         try:
             self._settings = settings()
             self._effects = Effects()
-            self._imports = Imports(self._imported, self._effects.unheard)
+            self._imports = Imports(
+                lambda: self._reach.own_globals(),  # noqa: PLW0108  (it is made later)
+                self._imported,
+                self._effects.unheard,
+            )
             self._remember(roots, modules)
         except BaseException:
             self._signals.end()
@@ -137,8 +142,11 @@ class Guard:
                 )
             self._first = _Remembered(self._reach, self)
 
-    def _imported(self, modules: set[str]) -> None:
-        """The model is the first to import these: what it may change in them is guarded from now on."""
+    def _imported(self, modules: set[str], own: Iterable[Any]) -> None:
+        """The model is the first to import these: what it may change in them is guarded from now on. What
+        they set in modules of a person's `own`, as those were before, stays with them."""
+        for space, before, then in own:
+            before.update({n: v for n, v in space.items() if then.get(n, _NONE) is not v})
         with _plainly():
             late = _Remembered(self._reach.after(modules), self)
         self._late.append(late)
@@ -222,6 +230,14 @@ class Guard:
         values."""
         if needs_values(error):
             self.lacking[id(error)] = f"the model caught {first_line(error)}"
+
+    def asked(self) -> None:
+        """Somebody asks where the memory of a fake tensor is. Raises where code within reach reads memory
+        by its address: nothing is there, and the process would end."""
+        if self._reach.reads_memory:
+            error = NotImplementedError("a fake tensor has no data to be read by its address")
+            self.raised(error)
+            raise error
 
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
@@ -323,7 +339,7 @@ class Guard:
                 effects.end,
                 lambda: self._bring_back(first, self._copies.values(), self._values),
                 lambda: self._each(self._settings, set_back),
-                self._reach.restore_last,
+                lambda: self._reach.restore_last(alone=self.alone()),
                 lambda: self.remarks.extend(effects.remarks()),
             ):
                 self._attempt(step)
@@ -591,9 +607,10 @@ def _memory(item: Any) -> tuple[int, Callable[[], Callable[[], Any]]]:
     if not hasattr(item, "nbytes"):
         size, place = ctypes.sizeof(item), ctypes.addressof(item)
         return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
-    if not item.flags.writeable:
+    writeable = item.flags.writeable
+    if not writeable and not _could_be_written_to(item):
         return 0, lambda: lambda: None
-    return item.nbytes, lambda: partial(_array_back, item, item.copy())
+    return item.nbytes, lambda: partial(_array_back, item, item.copy(), writeable)
 
 
 def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> None:
@@ -611,14 +628,25 @@ def _written_back(item: Any, kept: bytes) -> None:
     ctypes.memmove(ctypes.addressof(item), kept, len(kept))
 
 
-def _array_back(array: Any, kept: Any) -> None:
-    if not array.flags.writeable:
+def _could_be_written_to(array: Any) -> bool:
+    """Whether an array that may not be written to can be made one that may: only it itself says so."""
+    try:
         array.flags.writeable = True
+    except ValueError:  # it is of something that may not be written to
+        return False
+    array.flags.writeable = False
+    return True
+
+
+def _array_back(array: Any, kept: Any, writeable: bool) -> None:
     for name in ("dtype", "shape"):
         if getattr(array, name) != getattr(kept, name):
             setattr(array, name, getattr(kept, name))
     if array.tobytes() != kept.tobytes():
+        array.flags.writeable = True
         array[...] = kept
+    if array.flags.writeable is not writeable:
+        array.flags.writeable = writeable
 
 
 def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
@@ -665,9 +693,29 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
     if hasattr(item, "set_state"):
         legacy = item.get_state(legacy=False)
         return lambda: item.set_state(legacy)
+    kind: Any = type(item)
+    if says_nothing(kind):
+        return partial(_insides_back, item, _insides(item))
     bits = getattr(item, "bit_generator", item)
     numbers = bits.state
     return lambda: setattr(bits, "state", numbers)
+
+
+def _insides(item: Any) -> bytes:
+    """The memory of an object itself, but for who refers to it."""
+    cls, start = type(item), object.__basicsize__
+    found = bytearray(ctypes.string_at(id(item) + start, cls.__basicsize__ - start))
+    for place in (cls.__weakrefoffset__, cls.__dictoffset__):
+        if place > 0:
+            found[place - start : place - start + ctypes.sizeof(ctypes.c_void_p)] = b""
+    return bytes(found)
+
+
+def _insides_back(item: Any, before: bytes) -> None:
+    if _insides(item) != before:
+        raise Left(
+            f"forward used an object that does not show where it is ({type(item).__qualname__})"
+        )
 
 
 def _held(lock: Any) -> int:

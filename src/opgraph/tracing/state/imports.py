@@ -22,11 +22,16 @@ _FIRST = "_find_and_load"
 
 
 class Imports:
-    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names. Each
-    runs within `plainly`."""
+    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names, and what
+    `before` gave just before. Each runs within `plainly`."""
 
-    def __init__(self, heard: Callable[[set[str]], None], plainly: Callable[[], Any]) -> None:
-        self._heard, self._plain = heard, getattr(importing, _FIRST)
+    def __init__(
+        self,
+        before: Callable[[], Any],
+        heard: Callable[[set[str], Any], None],
+        plainly: Callable[[], Any],
+    ) -> None:
+        self._before, self._heard, self._plain = before, heard, getattr(importing, _FIRST)
         self._plainly = plainly
         self._within = threading.local()
 
@@ -36,20 +41,20 @@ class Imports:
 
     def end(self) -> None:
         """Hear no more, not even of an import that goes on."""
-        self._heard = lambda _: None
+        self._before, self._heard = lambda: None, lambda *_: None
         if getattr(importing, _FIRST) == self._imported:
             setattr(importing, _FIRST, self._plain)
 
     def _imported(self, name: str, import_: Any) -> Any:
         if not is_mine() or getattr(self._within, "one", False):  # that another one imports
             return self._plain(name, import_)
-        self._within.one, before = True, set(sys.modules)
+        self._within.one, before, then = True, set(sys.modules), self._before()
         try:
             with _undisturbed(), self._plainly():
                 return self._plain(name, import_)
         finally:
             try:
-                self._heard(sys.modules.keys() - before)
+                self._heard(sys.modules.keys() - before, then)
             finally:
                 self._within.one = False
 

@@ -4,6 +4,7 @@ environment."""
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import ctypes
 import gc
 import locale
 import os
@@ -392,6 +393,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             found = {n: _signal.getsignal(n) for n in _SIGNALS}
             self._handlers = {n: handler for n, handler in found.items() if callable(handler)}
+        self._actions = {number: _action(number) for number in self._handlers}
         try:
             for number in self._handlers:
                 signal.signal(number, self._heard)
@@ -430,7 +432,29 @@ class Signals:
                 _signal.getsignal(number) == self._heard
             ):  # the model may have put another in its place
                 signal.signal(number, handler)
+            if self._actions[number] is not None:
+                _sigaction(number, self._actions[number], None)
         self._deliver()
+
+
+_sigaction: Any = None
+"""What says and sets what the system does at a signal: beside Python's handler there may be one made in C,
+and whether calls are interrupted."""
+with suppress(OSError, AttributeError, TypeError):  # Windows
+    _sigaction = ctypes.CDLL(None).sigaction
+
+
+def _action(number: int) -> bytes | None:
+    """What that is; it may be padded with whatever there was."""
+    if _sigaction is None:
+        return None
+    found = ctypes.create_string_buffer(_MOST_OF_AN_ACTION)
+    _sigaction(number, None, found)
+    return found.raw
+
+
+_MOST_OF_AN_ACTION = 256
+"""Bytes: 152 by glibc, fewer elsewhere."""
 
 
 def _umask() -> int:

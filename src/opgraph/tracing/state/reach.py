@@ -122,6 +122,10 @@ _TELLING = frozenset(
     {"fake_mode", "fake_device", "torch._subclasses", "torch._subclasses.fake_tensor"}
 )
 """What code names, or has as a string, that tells fake tensors from real ones."""
+_READING = frozenset(
+    {"from_address", "string_at", "memmove", "memset", "POINTER", "c_void_p", "ffi"}
+)
+"""What code names that reads or writes memory by its address."""
 _OF_FAKES = frozenset({"torch._subclasses.fake_tensor", "torch._subclasses"})
 _MAKING = ("__init__", "__new__", "__post_init__")
 
@@ -150,6 +154,7 @@ class Reach:
     _names: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
     _last: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
     _spaces: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
+    _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
     _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
     _history: list[Any] = field(default_factory=list)
@@ -191,7 +196,7 @@ class Reach:
         modules = [name for name in modules if name.partition(".")[0] != "opgraph"]
         names = {part for name in modules for part in (name, name.rpartition(".")[2])}
         empty: dict[str, Any] = {name: [] for name in _OF_A_LOOK}
-        late = replace(self, tensors={}, _own=True, **empty)
+        late = replace(self, tensors={}, _globals={}, _own=True, **empty)
         late._look(sys.modules[name] for name in modules if not _is_closed(name))
         for code, space in list(self._codes):
             if not names.isdisjoint(_named(code)[0]):
@@ -200,6 +205,10 @@ class Reach:
         late._end()
         self.tells_fakes, self.complete = late.tells_fakes, late.complete
         return late
+
+    def own_globals(self) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+        """The globals of modules of a person's own: themselves, what they were, and what they are."""
+        return [(space, before, dict(space)) for space, before in self._globals.values()]
 
     def _end(self) -> None:
         """Look at what libraries keep, when all that is the model's was."""
@@ -304,7 +313,7 @@ class Reach:
             self._slot(slot, item)
         if table is None and not _in_python(cls):
             self._look(gc.get_referents(item))
-            if says_all(cls):
+            if says_all(cls) or says_nothing(cls):
                 self.stateful.append(item)
         if isinstance(item, dict):
             self._dict(item)
@@ -461,7 +470,9 @@ class Reach:
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
         names, stored, said = _named(code)
-        self.spaces[id(space)] = space
+        if id(space) not in self.spaces:
+            self.spaces[id(space)] = space
+            self._own_space(space)
         self._codes.append((code, space))
         self.tells_fakes |= not _TELLING.isdisjoint(names)
         self._assigned(stored, space)
@@ -490,6 +501,12 @@ class Reach:
         self._wanted |= names
         if "getLogger" in names:
             self._look(Logger.manager.loggerDict.values())
+
+    def _own_space(self, space: dict[str, Any]) -> None:
+        """The globals of a module of a person's own, whoever sets them and by whatever name."""
+        name = space.get("__name__")
+        if type(name) is str and not _is_closed(name) and id(space) not in self._globals:
+            self._globals[id(space)] = space, dict(space)
 
     def _assigned(self, stored: Iterable[tuple[str, ...]], space: dict[str, Any]) -> None:
         """What some code with these globals assigns."""
@@ -533,6 +550,7 @@ class Reach:
         ):
             return
         space = vars(module)
+        self._own_space(space)
         for name in names & space.keys():
             value = space[name]
             self._names.append((space, name, value))
@@ -592,6 +610,11 @@ class Reach:
         value = item.get(_MISSING)
         self._contexts.append((item, value))
         self._look((value,))
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether code that is followed reads memory by its address."""
+        return not self._wanted.isdisjoint(_READING)
 
     def lend(self, copies: Mapping[int, Any]) -> None:
         """Put copies in the place of some things, by their ids, until all is restored."""
@@ -653,12 +676,18 @@ class Reach:
         yield self._contexts, _context_back
         yield self.caches, _cache_back
 
-    def restore_last(self) -> None:
+    def restore_last(self, *, alone: bool = True) -> None:
         """The same of globals of torch and others: the ways back of settings go by them."""
         for pair in self._spaces:
             _space_back(pair)
         for found in self._last:
             _name_back(found)
+        changed = [pair for pair in self._globals.values() if not _same(*pair) and _new_in(*pair)]
+        if changed and not alone:
+            name = changed[0][0].get("__name__")
+            raise Left(f"forward set globals of {name}, or another thread did")
+        for pair in changed:
+            _space_back(pair)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
@@ -727,6 +756,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._reference
     if _is_numpys(cls, "ndarray"):
         return Reach._array
+    if _is_numpys(cls, *_ITERATE):
+        return Reach._object
     if issubclass(cls, (dict, list, set, deque, tuple, BaseException)) or _keeps(cls):
         return Reach._object
     return None
@@ -745,6 +776,23 @@ def says_all(cls: Any) -> bool:
         and hasattr(cls, "__setstate__")
         and cls.__getstate__ is not object.__getstate__
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def says_nothing(cls: Any) -> bool:
+    """Whether objects of a class that the standard library or NumPy made in C do not show what is in them:
+    where one is that searches a text, goes through rows, compresses. Those that compare by what is in them
+    do, and note their hash when they are asked for it."""
+    return (
+        (cls.__module__.partition(".")[0] in sys.stdlib_module_names or _is_numpys(cls, *_ITERATE))
+        and cls.__hash__ in (object.__hash__, None)
+        and cls.__basicsize__ > object.__basicsize__
+        and not cls.__itemsize__
+        and not _in_python(cls)
+    )
+
+
+_ITERATE = ("flatiter", "nditer", "broadcast")
 
 
 def _hashes(cls: type) -> bool:
@@ -1257,16 +1305,21 @@ def _name_back(found: tuple[dict[str, Any], str, Any]) -> None:
         space[name] = value
 
 
+def _new_in(space: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """The attributes of a module that are new or others, or the modules there are; imports stay."""
+    return [
+        *(n for n, v in before.items() if space.get(n, _MISSING) is not v),
+        *(n for n, v in space.items() if n not in before and getattr(v, "__spec__", None) is None),
+    ]
+
+
 def _space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """The attributes of a module, or the modules there are; what was imported stays."""
     space, before = pair
-    for name in [
-        n for n in space if n not in before and getattr(space[n], "__spec__", None) is None
-    ]:
-        del space[name]
-    for name, value in before.items():
-        if space.get(name, _MISSING) is not value:
-            space[name] = value
+    for name in _new_in(space, before):
+        if name in before:
+            space[name] = before[name]
+        else:
+            del space[name]
 
 
 def _attribute_back(found: tuple[Any, str, Any]) -> None:
