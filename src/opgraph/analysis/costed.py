@@ -27,7 +27,7 @@ from opgraph.options import ON_PAPER, OPTIONS, QUANTIZED, Stage, checked, names
 from opgraph.record import units
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
-from opgraph.record.kinds import Bound, Mode, Partition, Run
+from opgraph.record.kinds import TRANSFERS, Bound, Mode, Partition, Run
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark, coded
 
@@ -142,6 +142,8 @@ class CostedRecord:
             notes += [Remark("precision", text) for text in self._multiplied(self.device)]
         if self.device is not None and (profile.world is not None or self.layout is not None):
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
+        if self.device is not None and self.graph.on_host.storages:
+            notes.append(Remark("host", self._of_the_host(self.device)))
         if (
             self.device is not None
             and self.device.kind != "cpu"
@@ -180,7 +182,8 @@ class CostedRecord:
         from opgraph.analysis.timing.collectives import placed
         from opgraph.hardware.devices import NO_LINK
 
-        groups = {k.collective for n in self.graph.nodes for k in n.kernels if k.collective}
+        found = {k.collective for n in self.graph.nodes for k in n.kernels if k.collective}
+        groups = {each for each in found if each.kind not in TRANSFERS}
         apart = any(placed(each, device.node)[1] > 1 for each in groups)
         apart = apart or (self.layout is not None and self.layout.devices > device.node)
         if groups and device.link_bandwidth is None:
@@ -192,6 +195,15 @@ class CostedRecord:
             speed = units.count(device.network_bandwidth or 0.0, "B/s")
             yield (f"what ranks exchange between nodes of {device.node} goes over {speed} a device, as "
                    "NCCL reckons: nothing measured stands behind it")  # fmt: skip
+
+    def _of_the_host(self, device: Device) -> str:
+        """What is assumed of the link to the host, and of what runs there."""
+        figures = {"link": device.host_link, "memory": device.host_memory}
+        link, memory = (units.count(rate, "B/s") for rate in figures.values())
+        unsaid = " and ".join(n for n in figures if device.figure(f"host.{n}") is None)
+        usual = f" (assumed: the file of {device.name} gives no {unsaid})" if unsaid else ""
+        return (f"copies to the host and back reach {link}, and what runs there is bound by {memory} "
+                f"of its memory, a device's part{usual}: nothing measured stands behind it")  # fmt: skip
 
     @cached_property
     def exchanged(self) -> tuple[Exchanged, ...]:
@@ -240,7 +252,7 @@ class CostedRecord:
         from opgraph.analysis.targets import run_otherwise
 
         otherwise = run_otherwise(self.profile, device)
-        others = otherwise | self._quantized
+        others = otherwise | self._quantized | self.graph.on_host.nodes
         if self.run.compiled and found.limit == "host":
             found = found.unmeasured()  # no compiled run that waits for the host was
         return found.without_knowing(others, otherwise, often or {}) if others else found
@@ -474,7 +486,14 @@ class CostedRecord:
     @property
     def peak_memory(self) -> int:
         """Weights, buffers, and the most bytes of activations and inputs live at a time."""
-        return self.totals.weight_bytes + self.totals.buffer_bytes + self.memory.peak
+        return self.footprint.weights + self.memory.peak
+
+    @cached_property
+    def host_memory(self) -> int:
+        """The most bytes that are in the host's memory, where something is kept there."""
+        from opgraph.analysis.memory import on_host
+
+        return on_host(self.graph)
 
     @cached_property
     def footprint(self) -> Footprint:

@@ -2,7 +2,8 @@
 
 The graph's storages say when each piece of memory was made and freed, as eager PyTorch does it: a
 tensor goes when its last reference goes, a view keeps its base alive, and an in-place result reuses it.
-Weights and buffers of the model are not among them; inputs are.
+Weights and buffers of the model are not among them; inputs are. What is kept in the host's memory counts
+there.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class MemoryTimeline:
 def memory(graph: Graph, *, before: bool = True) -> MemoryTimeline:
     """The memory of the run that the graph was traced from; without what was there `before` it if asked."""
     kernels = sum(len(n.kernels) for n in graph.nodes)
-    storages = [s for s in graph.storages if before or not graph.was_there(s)]
+    storages = [s for s in graph.on_device if before or not graph.was_there(s)]
     live = live_bytes(storages, kernels)
     if not live:
         held = sum(s.bytes for s in storages)
@@ -66,6 +67,16 @@ def memory(graph: Graph, *, before: bool = True) -> MemoryTimeline:
     at = live.index(peak)
     present = [s for s in storages if s.born <= at and (s.died is None or at < s.died)]
     return MemoryTimeline(tuple(live), peak, at, _node_at(graph, at).id, _alive(graph, present))
+
+
+def on_host(graph: Graph) -> int:
+    """The most bytes that are in the host's memory at once: weights, and what else is kept there."""
+    there = graph.on_host
+    weights = sum(p.bytes for p in graph.parameters if p.name in there.parameters)
+    live = live_bytes(
+        [graph.storages[i] for i in there.storages], sum(len(n.kernels) for n in graph.nodes)
+    )
+    return weights + max(live, default=0)
 
 
 def live_bytes(storages: Sequence[Storage], kernels: int) -> list[int]:
@@ -84,7 +95,7 @@ def peaks(graph: Graph) -> dict[str, int]:
     After any kernel of it or of what is below it; "" is the whole. Modules that run nothing are not
     there.
     """
-    live = live_bytes(graph.storages, sum(len(n.kernels) for n in graph.nodes))
+    live = live_bytes(graph.on_device, sum(len(n.kernels) for n in graph.nodes))
     found: dict[str, int] = {}
     start = 0
     for node in graph.nodes:
@@ -174,15 +185,15 @@ class Footprint:
 
     def __init__(self, graph: Graph, live: MemoryTimeline | None = None) -> None:
         self._graph = graph
-        self.weights = sum(p.bytes for p in graph.parameters)
+        self._kept = [p.bytes for p in graph.parameters if p.name not in graph.on_host.parameters]
+        self.weights = sum(self._kept)
         self.peak = (live or memory(graph)).peak
 
     @cached_property
     def taken(self) -> Reserved:
         """What torch's caching allocator takes for it."""
         kernels = sum(len(n.kernels) for n in self._graph.nodes)
-        kept = [p.bytes for p in self._graph.parameters]
-        return reserve(kept, self._graph.storages, kernels)
+        return reserve(self._kept, self._graph.on_device, kernels)
 
     @cached_property
     def workspaces(self) -> int:

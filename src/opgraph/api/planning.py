@@ -97,6 +97,9 @@ def plan(
     if given.schedule == "zero-bubble":
         raise InputError("a step whose backward is halved (zero-bubble) is not planned",
                          hint="opgraph profile --pipeline-parallel traces one")  # fmt: skip
+    if given.cpu_offload:
+        raise InputError("a step whose weights are kept in the host's memory (cpu_offload) is not planned",
+                         hint="opgraph profile --fsdp --cpu-offload traces one")  # fmt: skip
     alone = {n: OPTIONS[n].default for n in names(Stage.PARALLEL)}
     plain = replace(given, checkpointing=False, **alone)
     ordered = options.get("schedule") is not None

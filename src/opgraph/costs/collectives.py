@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from opgraph.record.graph import Collective
-from opgraph.record.kinds import CollectiveKind
+from opgraph.record.kinds import TRANSFERS, CollectiveKind
 
 Pick = Callable[[dict[str, Any], list[Tensor]], Any]
 """From the arguments of a call by name, and its results, to the tensors that make up the buffer."""
@@ -25,7 +25,9 @@ def _result(_: dict[str, Any], results: list[Tensor]) -> Any:
 
 
 _INTO = _given("output_tensor", "output_tensors", "output_lists", "outputs", "output", "out")
-_FROM = _given("input_tensor", "input_tensors", "input_list", "inputs", "input", "tensors")
+_FROM = _given(
+    "input_tensor", "input_tensors", "input_list", "inputs", "input", "tensors", "tensor"
+)
 
 _KINDS: dict[CollectiveKind, tuple[Pick, str]] = {
     CollectiveKind.ALL_REDUCE: (_FROM, """c10d.allreduce_ c10d.allreduce_coalesced_
@@ -49,6 +51,8 @@ _KINDS: dict[CollectiveKind, tuple[Pick, str]] = {
     CollectiveKind.RECEIVE: (_given("tensors", "tensor"),
         "c10d.recv_ c10d.recv_any_source_ _c10d_functional.irecv"),
     CollectiveKind.BARRIER: (lambda *_: (), "c10d.barrier c10d.monitored_barrier_"),
+    CollectiveKind.UPLOAD: (_FROM, "opgraph.upload"),
+    CollectiveKind.DOWNLOAD: (_FROM, "opgraph.download"),
 }  # fmt: skip
 _GATHERED = (
     "_c10d_functional.all_gather_into_tensor _c10d_functional.all_gather_into_tensor_coalesced"
@@ -79,6 +83,8 @@ def collective_of(operator: str, named: dict[str, Any], results: list[Tensor]) -
     """What a call exchanges: `named` are its arguments by the names of its schema."""
     kind, pick = COLLECTIVES[operator]
     buffer = sum(t.numel() * t.element_size() for t in _tensors(pick(named, results)))
+    if kind in TRANSFERS:
+        return Collective(kind, buffer, 1, group=named["group"])
     members, name = _group(named)
     sizes = named.get("input_split_sizes")
     if kind is CollectiveKind.ALL_TO_ALL and sizes and len(members) - sizes.count(0) == 1:

@@ -39,7 +39,7 @@ _FIGURES = {
     "power": frozenset({"limit", "idle"}),
     "sustained": frozenset({"matrix", "vector", "elementwise", "bandwidth", "product"}),
     "spread": frozenset({"product", "convolution", "memory"}),
-    "host": frozenset({"call", "module"}),
+    "host": frozenset({"call", "module", "link", "memory"}),
 }
 _TEXTS = frozenset({"name", "vendor", "kind", "architecture"})
 SUSTAINED = {"matrix": 0.87, "vector": 0.84, "bandwidth": 0.9}
@@ -62,8 +62,15 @@ IDLE = 0.12
 """The share of its power limit that an idle device draws, where its file does not say: an H200's 80 of
 700 W."""
 
-HOST = {"call": 10e-6, "module": 14e-6}
-"""Seconds that a host needs for a call of an operator and of a module, where a device file does not say."""
+HOST = {"call": 10e-6, "module": 14e-6, "link": 32e9, "memory": 51.2e9}
+"""Seconds that a host needs for a call of an operator and of a module, and bytes/s of the link to it in one
+direction and of a device's part of its memory, where a device file does not say: PCIe 4.0 x16, and two
+sockets with eight channels of DDR4-3200 between eight devices (a DGX A100)."""
+
+HOST_LINK = 128 / 130 * 256 / (256 + 24)
+"""The share of PCIe's bandwidth that copies reach: 128 of 130 bits are data, and packets of 256 bytes have
+24 around them (PCI Express Base Specification; Neugebauer et al., "Understanding PCIe performance for end
+host networking", SIGCOMM 2018)."""
 
 LANES = 256
 """float32 FLOPs a cycle of a unit with 128 lanes, where a device file does not give the clock."""
@@ -225,6 +232,16 @@ class Device:
         return self.figure("host.module") or (
             self.launch_overhead if self.kind == "cpu" else HOST["module"]
         )
+
+    @property
+    def host_link(self) -> float:
+        """Bytes/s that copies between the device and its host reach, one direction."""
+        return (self.figure("host.link") or HOST["link"]) * HOST_LINK
+
+    @property
+    def host_memory(self) -> float:
+        """Bytes/s of the host's memory that long streams reach, a device's part of them."""
+        return (self.figure("host.memory") or HOST["memory"]) * SUSTAINED["bandwidth"]
 
     def has_matrix(self, dtype: str) -> bool:
         """Whether there are matrix units for a dtype."""

@@ -204,6 +204,9 @@ class Options:
     zero: int | None = option(Whole(), Stage.PARALLEL,
         "what fsdp shards: 3 all of it, 2 weights only between steps, 1 gradients only when all "
         "micro-batches are done (3)", needs={"fsdp": (), "context_parallel": ()})
+    cpu_offload: bool = option(Flag(), Stage.PARALLEL,
+        "what fsdp shards is kept in the host's memory, where the optimizer runs, too (CPUOffloadPolicy)",
+        default=False, needs={"fsdp": (), "context_parallel": ()})
     micro_batches: int | None = option(Whole(), Stage.PARALLEL,
         "that a step goes through, one after the other (1)")
     global_batch: int | None = option(Whole(), Stage.PARALLEL,
@@ -342,6 +345,7 @@ class Options:
             data=self.data_parallel or 1, micro_batches=self.micro_batches or 1, fsdp=self.fsdp or 1,
             expert=self.expert_parallel or 1, context=self.context_parallel or 1,
             sequence=self.sequence_parallel, zero=self.zero or 3, schedule=cast(Any, self.schedule),
+            offload=self.cpu_offload,
         )
         if self.global_batch is None:
             return one

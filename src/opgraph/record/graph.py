@@ -7,13 +7,14 @@ many layers, is one shared `Kernel` object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, make_dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from opgraph.record.kinds import CollectiveKind
+from opgraph.record.kinds import TRANSFERS, CollectiveKind
 from opgraph.record.units import plural, size
 
 Dim = int | str
@@ -42,6 +43,8 @@ class Collective:
     members: tuple[int, ...] = ()
 
     def __str__(self) -> str:
+        if self.kind in TRANSFERS:
+            return f"{self.kind} of {size(self.bytes)}"
         of = f" ({self.group})" if self.group else ""
         return f"{self.kind} of {size(self.bytes)} between {self.ranks:,} ranks{of}"
 
@@ -253,6 +256,16 @@ class GraphBreak:
     line: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """What of a graph is in the host's memory: parameters by name, storages by their index; and the nodes
+    that run there, by their id."""
+
+    parameters: frozenset[str] = frozenset()
+    storages: frozenset[int] = frozenset()
+    nodes: frozenset[int] = frozenset()
+
+
 def around(path: str) -> Iterator[str]:
     """The path of a module and those of the modules around it, the root ("") at last."""
     yield path
@@ -314,6 +327,57 @@ class Graph:
         for node in self.nodes:
             found.setdefault(node.scope, []).append(node)
         return {path: tuple(nodes) for path, nodes in found.items()}
+
+    @cached_property
+    def on_host(self) -> OnHost:
+        """What is not on the device. A kernel has all that it reads and writes in one place (numbers
+        aside), and what goes from one to the other is a node of its own, so that places follow from
+        these."""
+        if not any(
+            k.collective and k.collective.kind in TRANSFERS for n in self.nodes for k in n.kernels
+        ):
+            return OnHost()
+        there, nodes = set[int | str](), set[int]()
+
+        def places(values: Iterable[int]) -> Iterator[int | str]:
+            for root in map(self.root, values):
+                if root.storage is not None:
+                    yield root.storage
+                elif root.name in self.parameter:
+                    yield self.parameter[root.name].name
+
+        calls = [
+            (n, {k.collective.kind for k in n.kernels if k.collective is not None},
+             {*places(v for v in n.inputs if self.value[v].shape)}, {*places(n.outputs)})
+            for n in self.nodes if n.kind not in ("input", "output")
+        ]  # fmt: skip
+        before = -1
+        while before < len(there):  # until nothing new is found of what comes before
+            before = len(there)
+            for node, kinds, given, made in calls:
+                if CollectiveKind.UPLOAD in kinds:
+                    there.update(given)
+                elif CollectiveKind.DOWNLOAD in kinds:
+                    there.update(made)
+                elif not there.isdisjoint(given):
+                    nodes.add(node.id)
+                    there.update(given | made)
+        starts = accumulate((len(n.kernels) for n in self.nodes), initial=0)
+        runs = {at for n, start in zip(self.nodes, starts, strict=False) if n.id in nodes
+                for at in range(start, start + len(n.kernels))}  # fmt: skip
+        owned = {i for i, s in enumerate(self.storages)
+                 if s.node in nodes or (s.node is None and s.born in runs)}  # fmt: skip
+        owned.update(p for p in there if isinstance(p, int))
+        names = frozenset(p for p in there if isinstance(p, str))
+        return OnHost(names, frozenset(owned), frozenset(nodes))
+
+    @cached_property
+    def on_device(self) -> tuple[Storage, ...]:
+        """The storages, those in the host's memory without any bytes."""
+        away = self.on_host.storages
+        if not away:
+            return self.storages
+        return tuple(replace(s, bytes=0) if i in away else s for i, s in enumerate(self.storages))
 
     def reads(self, node: Node) -> tuple[int, ...]:
         """The ids of the nodes whose results a node reads."""

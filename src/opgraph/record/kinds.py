@@ -64,6 +64,12 @@ class CollectiveKind(_Labelled):
     SEND = "send", "to one other rank"
     RECEIVE = "receive", "from one other rank"
     BARRIER = "barrier", "all wait for all"
+    UPLOAD = "upload", "what a rank has in its host's memory goes to its device"
+    DOWNLOAD = "download", "what a rank has on its device goes to its host's memory"
+
+
+TRANSFERS = (CollectiveKind.UPLOAD, CollectiveKind.DOWNLOAD)
+"""What a rank does by itself, over the link between its device and its host."""
 
 
 class Bound(_Labelled):

@@ -25,7 +25,8 @@ class Layout:
     spread (`expert`, among the ranks of `fsdp` and `tensor`). With `sequence` the tokens are split between
     split operators, too. `zero` says what is sharded (Rajbhandari et al., "ZeRO", SC 2020): 3 all of it, 2
     weights only between steps, 1 gradients only at the end of a step. A step goes through so many
-    `micro_batches`, in the order of the `schedule`.
+    `micro_batches`, in the order of the `schedule`. With `offload` what `fsdp` shards is kept in the host's
+    memory.
     """
 
     tensor: int = 1
@@ -38,6 +39,7 @@ class Layout:
     sequence: bool = False
     zero: int = 3
     schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
+    offload: bool = False
 
     def __post_init__(self) -> None:
         ways = (

@@ -96,6 +96,11 @@ CODES: dict[str, Code] = {
         "Something that the forward changed outside of the model could not be brought back.",
         "Profile in a process of its own.",
     ),
+    "host": Code(
+        "Something is kept in the host's memory: of the link there, and of what the host computes, only "
+        "peaks are known.",
+        "Say what they reach in a copy of the device's file: `link` and `memory` under `[host]`.",
+    ),
     "network": Code(
         "Ranks are taken to be placed node by node, and collectives of different groups do not slow each "
         "other down.",

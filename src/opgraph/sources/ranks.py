@@ -12,12 +12,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
+from functools import cache, partial
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from opgraph.record.errors import InputError
 from opgraph.record.profile import World
@@ -73,6 +75,7 @@ def ranks(world_size: int, rank: int = 0) -> Iterator[World]:
         }))  # fmt: skip
         stack.enter_context(patch.object(DeviceMesh, "__init__", here))
         stack.enter_context(patch.object(Tensor, "pin_memory", lambda tensor, *_: tensor))
+        stack.enter_context(patch.object(Tensor, "is_pinned", lambda *_: True))
         stack.enter_context(patch.object(sys, "excepthook", sys.excepthook))
         stack.callback(_forget)
         dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
@@ -163,12 +166,6 @@ def begin(modules: Iterable[torch.nn.Module], mode: Any) -> Iterator[tuple[Tenso
                 states.append(state)
     groups = [group for state in states for group in state._fsdp_param_groups]
     for group in groups:
-        if type(group.offload_policy).__name__ == "CPUOffloadPolicy":
-            raise InputError(
-                "weights that are kept on the host (CPUOffloadPolicy) are not traced: a rank has one "
-                "device here, on which they would count",
-                hint="without offload_policy the rest is as it would be",
-            )
         group._reset_sharded_params = False
     for state in states:
         state._lazy_init()
@@ -250,6 +247,64 @@ def behind_micro_batches(module: torch.nn.Module, batches: int) -> None:
     stage: Any = object.__new__(PipelineStage)  # there are no other stages to tell it about
     stage.submod, stage.has_backward, stage._gradient_reduction_handle = module, True, None
     stage.perform_reduce_grad(batches)
+
+
+# What is kept in the host's memory. All tensors of a pretended rank are on the CPU, where moving one does
+# nothing: it is an operator of its own instead, whatever moves it.
+
+
+@cache
+def _library() -> torch.library.Library:
+    library = torch.library.Library("opgraph", "FRAGMENT")
+    for name in ("upload", "download"):
+        library.define(f"{name}(Tensor tensor, str group) -> Tensor")
+        library.impl(name, lambda tensor, _: tensor.clone(), "CompositeExplicitAutograd")
+    return library
+
+
+def moved(name: str, group: str, tensor: Tensor) -> Tensor:
+    """A tensor behind the "upload" to the device of a rank, or the "download" from there; of which group
+    it is says who keeps it on the host."""
+    _library()
+    if is_traceable_wrapper_subclass(tensor):
+        names, context = tensor.__tensor_flatten__()
+        parts = {n: moved(name, group, getattr(tensor, n)) for n in names}
+        made: Any = type(tensor).__tensor_unflatten__
+        return cast(Tensor, made(parts, context, tensor.shape, tensor.stride()))
+    with torch._C.DisableTorchFunction():
+        return cast(Tensor, getattr(torch.ops.opgraph, name)(tensor, group))
+
+
+@contextmanager
+def transfers(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Within, what goes between device and host is seen: weights and gradients of `fully_shard` with
+    `CPUOffloadPolicy` among some modules, and what autograd keeps in `save_on_cpu`."""
+    plain, kept = Tensor.to, torch.autograd.graph.saved_tensors_hooks.__init__
+
+    def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        name = _MOVED_BY.get(sys._getframe(1).f_globals.get("__name__", ""))
+        return plain(tensor, *args, **kwargs) if name is None else moved(name, "", tensor)
+
+    def on_cpu(self: Any, *_: Any, **__: Any) -> None:
+        kept(self, partial(moved, "download", "saved"), partial(moved, "upload", "saved"))
+
+    with ExitStack() as stack:
+        if current() is not None and is_offloaded(modules):
+            stack.enter_context(patch.object(Tensor, "to", to))
+        stack.enter_context(patch.object(torch.autograd.graph.save_on_cpu, "__init__", on_cpu))
+        yield
+
+
+_FSDP = "torch.distributed.fsdp._fully_shard"
+_MOVED_BY = {f"{_FSDP}._fsdp_param": "upload", f"{_FSDP}._fsdp_collectives": "download"}
+"""The files of torch that move what is kept on the host, and nothing else."""
+
+
+def is_offloaded(modules: Iterable[torch.nn.Module]) -> bool:
+    """Whether one of some sharded modules keeps its weights in the host's memory."""
+    states = filter(None, map(fsdp_state, modules))
+    return any(type(group.offload_policy).__name__ == "CPUOffloadPolicy"
+               for state in states for group in state._fsdp_param_groups)  # fmt: skip
 
 
 def are_replicated(modules: Iterable[torch.nn.Module]) -> bool:

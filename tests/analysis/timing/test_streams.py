@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opgraph.analysis.timing.streams import (
-    CONVERTED,
     KERNELS,
     PACKED,
     PACKING,
@@ -65,7 +64,8 @@ def test_a_group_is_a_queue_and_another_group_another() -> None:
 def test_weights_are_converted_and_packed_beside_the_kernels() -> None:
     """A kernel from 0 to 5; converted from 0 to 1, packed from 1 to 2, gathered from 2 to 4. A copy that
     nothing packs is a kernel."""
-    works = [kernel(1), kernel(2, CONVERTED), kernel(3, PACKED), exchange(4), kernel(5, CONVERTED)]
+    copied = "aten._foreach_copy_"
+    works = [kernel(1), kernel(2, copied), kernel(3, PACKED), exchange(4), kernel(5, copied)]
     adds, found, slots = overlapped(works, [5, 1, 1, 2, 1], {3: (2,), 4: (3,), 5: (4,)})
     assert (sum(adds), found.exposed) == (6, 0)
     assert [s.queue for s in slots] == [KERNELS, PACKING, PACKING, "group of 4", KERNELS]

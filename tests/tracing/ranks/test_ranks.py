@@ -156,14 +156,62 @@ def test_what_ranks_do_not_go_with(asked: dict[str, object]) -> None:
         opgraph.sweep(Model(), batch_size=[1, 2], fsdp=2)
 
 
-def test_weights_that_are_kept_on_the_host_are_refused() -> None:
-    """Their copies to the device would be seen by nobody here."""
-    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+@pytest.mark.parametrize("batches", [1, 2])
+def test_weights_are_kept_on_the_host_by_an_option(batches: int) -> None:
+    """They go to the device before each gather, and gradients from there behind each reduction. What is
+    kept of them is in the memory of the host, where the optimizer runs; exchanges stay as they are. On a
+    CPU nothing moves."""
+    given = {"mode": "train", "loss": "sum", "micro_batches": batches, "fsdp": WORLD, "zero": 3}
+    plain, one, there = (
+        opgraph.profile(Model(), inputs(), target=target, cpu_offload=offload, **given).on(
+            "h100-sxm"
+        )
+        for target, offload in (("cuda", False), ("cuda", True), ("cpu", True))
+    )
+    found = {(e.phase, str(e.kind)): (e.times, e.bytes) for e in one.exchanged}
+    own, head = plain.totals.weight_bytes, 4 * 3 * programs.WIDTH  # three of its ten rows
+    assert found.pop(("forward", "upload")) == (19 * batches, batches * own)
+    assert found.pop(("backward", "download")) == (19 * batches, batches * own)
+    assert found.pop(("backward", "upload")) == (18 * batches, batches * (own - head))
+    assert found == {(e.phase, str(e.kind)): (e.times, e.bytes) for e in plain.exchanged}
+    graph = one.graph
+    assert graph.on_host.parameters == {p.name for p in graph.parameters}
+    assert {n.phase for n in graph.nodes if n.id in graph.on_host.nodes} == (
+        {"optimizer"}
+        if batches == 1
+        else {"backward", "optimizer"}  # where gradients are added up, too
+    )
+    before = sum(s.bytes for s in graph.on_device if graph.was_there(s))
+    assert before == one.totals.input_bytes + 4 * 19  # and the numbers of steps
+    assert one.fit.weights == 0
+    assert (
+        plain.peak_memory - one.peak_memory >= 3 * own
+    )  # weights, and two of each in the optimizer
+    assert "host" in {r.code for r in one.remarks}
+    assert not there.graph.on_host.storages
 
-    with opgraph.ranks(WORLD):
-        model = fully_shard(Model(), offload_policy=CPUOffloadPolicy())
-        with pytest.raises(opgraph.InputError, match=r"kept on the host .CPUOffloadPolicy."):
-            opgraph.profile(model, inputs(), mode="train", loss="sum")
+
+class Saving(torch.nn.Module):
+    """Keeps what its backward needs in the host's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(48, 4096), torch.nn.Linear(4096, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            y = torch.relu(self.up(x))
+        return self.down(y)
+
+
+def test_what_autograd_keeps_on_the_host() -> None:
+    """Without ranks, too: the input and what ReLU gives go there, and come back."""
+    x = torch.zeros(256, 48)
+    found = opgraph.profile(Saving(), x, mode="train", loss="sum", target="cuda").on("h100-sxm")
+    moved = {(e.phase, str(e.kind), e.group): (e.times, e.bytes) for e in found.exchanged}
+    kept = 2, 4 * (256 * 48 + 256 * 4096)
+    assert moved == {("forward", "download", "saved"): kept, ("backward", "upload", "saved"): kept}
+    assert found.graph.on_host.nodes == frozenset()
 
 
 def test_weights_are_gathered_in_eight_bits() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opgraph.analysis.cost.totals import Cost, cost_of
-from opgraph.analysis.memory import live_bytes, memory
+from opgraph.analysis.memory import live_bytes, memory, on_host
 from opgraph.record.graph import GRADIENT, Graph
 
 PHASES = ("forward", "recompute", "backward", "optimizer")
@@ -14,7 +14,8 @@ PHASES = ("forward", "recompute", "backward", "optimizer")
 @dataclass(frozen=True, slots=True)
 class Training:
     """Costs by phase, and bytes: weights with buffers, gradients, what the optimizer keeps between steps,
-    the activations that are alive when the forward is done, and the peak with the weights."""
+    the activations that are alive when the forward is done, and the peak with the weights on the
+    device, beside what is kept in the host's memory, of which the most is `on_host`."""
 
     phases: dict[str, Cost]
     weights: int
@@ -22,6 +23,7 @@ class Training:
     optimizer_state: int
     saved_activations: int
     peak: int
+    on_host: int = 0
 
 
 def training(graph: Graph) -> Training:
@@ -33,20 +35,21 @@ def training(graph: Graph) -> Training:
         clock += len(node.kernels)
         if node.kernels:
             ends[node.phase] = clock
-    live = live_bytes(graph.storages, clock)
+    storages, away = graph.on_device, graph.on_host.parameters
+    live = live_bytes(storages, clock)
     after_forward = ends.get("forward", 0)
     state = sum(graph.storages[s].bytes for s in optimizer_state(graph))
-    before = sum(graph.storages[s].bytes for s in _kept(graph) - optimizer_state(graph))
-    saved = live[after_forward - 1] - state - before if after_forward else 0
-    weights = sum(p.bytes for p in graph.parameters)
+    there = sum(storages[s].bytes for s in _kept(graph))  # from a step before
+    saved = live[after_forward - 1] - there if after_forward else 0
     names = updated(graph)
     return Training(
         phases=phases,
-        weights=weights,
+        weights=sum(p.bytes for p in graph.parameters),
         gradients=sum(p.bytes for p in graph.parameters if p.name in names),
         optimizer_state=state,
         saved_activations=saved,
-        peak=weights + memory(graph).peak,
+        peak=sum(p.bytes for p in graph.parameters if p.name not in away) + memory(graph).peak,
+        on_host=on_host(graph),
     )
 
 
@@ -60,7 +63,7 @@ def working(graph: Graph) -> dict[str, int]:
     state = optimizer_state(graph)
     gradients = training(graph).gradients
     phases = [n.phase for n in graph.nodes for _ in n.kernels]
-    passing = [s for i, s in enumerate(graph.storages) if i not in state]
+    passing = [s for i, s in enumerate(graph.on_device) if i not in state]
     made = [s for s in passing if s.died is None and s.born < len(phases)]
     live = live_bytes(passing, len(phases))
     held = live_bytes([s for s in made if phases[s.born] == "backward"], len(phases))

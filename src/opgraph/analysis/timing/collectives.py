@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from opgraph.hardware import Device
 from opgraph.record.graph import Collective, Graph
-from opgraph.record.kinds import CollectiveKind
+from opgraph.record.kinds import TRANSFERS, CollectiveKind
 
 TREE = 0.92
 """The share of a ring's bandwidth that a tree reaches. Source: NCCL, src/graph/tuning.cc."""
@@ -38,13 +38,15 @@ class Way:
 
 
 def ring(collective: Collective) -> int:
-    """The bytes that a rank sends for a collective over a ring.
+    """The bytes that a rank sends for a collective over a ring, or over the link to its host.
 
     Of n ranks each sends (n - 1) / n of what is gathered or scattered, and twice that of what is reduced
     for all, which is scattered and then gathered. Source: Patarasuk and Yuan, "Bandwidth optimal
     all-reduce algorithms for clusters of workstations", 2009.
     """
     n = max(1, collective.ranks)
+    if collective.kind in TRANSFERS:
+        return collective.bytes
     if n == 1 or collective.kind in (CollectiveKind.RECEIVE, CollectiveKind.BARRIER):
         return 0
     if collective.kind in (CollectiveKind.SEND, CollectiveKind.PERMUTE, CollectiveKind.BROADCAST,
@@ -121,7 +123,10 @@ def quickest(collective: Collective, device: Device) -> tuple[float, Algorithm]:
 
 
 def collective_seconds(collective: Collective, device: Device) -> float:
-    """The seconds of a collective among devices that are linked."""
+    """The seconds of a collective among devices that are linked; of what a rank moves between its device
+    and its host, those of the link between these."""
+    if collective.kind in TRANSFERS:
+        return device.launch_overhead + collective.bytes / device.host_link
     return quickest(collective, device)[0] if collective.ranks > 1 else 0.0
 
 

@@ -50,6 +50,7 @@ class Energy:
 
 def energy(works: Sequence[Work], found: Prediction, device: Device) -> Energy | None:
     """The energy of work whose time was predicted on a device; None where no power limit is known of it.
+    What its host draws is not in it.
 
     The interval is that of the time, times `APART` either way, and no more than the limit all the time.
     """
@@ -59,6 +60,8 @@ def energy(works: Sequence[Work], found: Prediction, device: Device) -> Energy |
     known: dict[int, float] = {}
     cache, bandwidth, drawn = device.cache * FITTED.kept, device.sustained_bandwidth, 0.0
     for work in works:
+        if work.task.on_host:
+            continue
         arithmetic = known.get(id(work.task))
         if arithmetic is None:
             arithmetic = known[id(work.task)] = _arithmetic(work.task, device)

@@ -29,7 +29,7 @@ from math import ceil
 from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.workload import Contraction, Task
 from opgraph.hardware import Device
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import TRANSFERS, Bound
 from opgraph.record.profile import GENERATED
 from opgraph.record.units import element_size, item_size
 
@@ -163,11 +163,15 @@ class KernelCost:
 
 def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
     """The seconds of a task of which the cache still holds `near` bytes. What is exchanged takes those of
-    the link, and none where there is no link; a part of a kernel its share of what the whole takes."""
+    the link, and none where there is no link; what runs on the host is bound by its memory; a part of a
+    kernel takes its share of what the whole takes."""
     if task.collective is not None:
-        linked = device.link_bandwidth is not None
+        linked = device.link_bandwidth is not None or task.collective.kind in TRANSFERS
         taken = collective_seconds(task.collective, device) if linked else 0.0
         return KernelCost(taken, Bound.EXPOSED)
+    if task.on_host:
+        moving = task.bytes / device.host_memory
+        return KernelCost(moving, Bound.MEMORY).started(device.host_call)
     if task.share < 1:
         scale = 1 / task.share
         whole = replace(

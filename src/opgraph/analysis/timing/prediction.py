@@ -244,6 +244,12 @@ def predict_work(
     communication, slots = None, list[Slot]()
     costs = device_costs(works, device, reach, known)
     hosts = host_seconds(works, device, run)
+    if any(
+        w.task.on_host for w in works
+    ):  # the host does it itself, and launches nothing meanwhile
+        hosts = [
+            c.seconds if w.task.on_host else h for w, c, h in zip(works, costs, hosts, strict=True)
+        ]
     often = times or [1] * len(works)
     busy = sum(c.seconds * n for c, n in zip(costs, often, strict=True))
     host = sum(h * n for h, n in zip(hosts, often, strict=True))

@@ -4,8 +4,9 @@ for is exposed; what runs beside others is not.
 
 The order is the one in which a program launched the work, and the waits are those of its data, so that
 prefetching and resharding are as the program does them. What torch's `fully_shard` packs for a gather is
-converted and packed beside the kernels, when what was gathered before has been taken apart; gradients are
-packed when those before have been reduced (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
+converted and packed beside the kernels, when what was gathered before has been taken apart, and so is what
+comes from the host's memory for it; gradients are packed when those before have been reduced, and go to the
+host behind that (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, and _fsdp_collectives.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from typing import Any
 
 from opgraph.analysis.timing.workload import Work
 from opgraph.record.graph import Collective, Graph
-from opgraph.record.kinds import CollectiveKind
+from opgraph.record.kinds import TRANSFERS, CollectiveKind
+
+SAVED = "saved"
+"""The group of what autograd keeps in the host's memory: its copies are in the queue of kernels."""
 
 SENT = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 """What stages of a pipeline exchange."""
@@ -27,7 +31,7 @@ REDUCED = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 """What gradients are added up by."""
 
 PACKED = "fsdp.all_gather_copy_in"
-CONVERTED = "aten._foreach_copy_"
+CONVERTED = ("aten._foreach_copy_", "aten._to_copy")
 TAKEN_APART = "fsdp.split_with_sizes_copy"
 GRADIENTS_PACKED = frozenset({"fsdp.chunk_cat", "fsdp.chunk_cat_mixed_dtype"})
 
@@ -68,7 +72,9 @@ def exchanges_something(works: Sequence[Work]) -> bool:
 
 def alone_in_time(works: Sequence[Work]) -> bool:
     """Whether some work runs beside the kernels: what it adds to the time hangs on where it is."""
-    return any(w.task.collective is not None or w.task.kernel in (PACKED, CONVERTED) for w in works)
+    return any(
+        w.task.collective is not None or w.task.kernel in (PACKED, *CONVERTED) for w in works
+    )
 
 
 def sources(graph: Graph) -> Mapping[int, tuple[int, ...]]:
@@ -80,7 +86,8 @@ def sources(graph: Graph) -> Mapping[int, tuple[int, ...]]:
     if first is not None:
         found[first] += tuple(
             n.id for n in graph.nodes if n.phase == "backward"
-            and any(k.collective is not None and k.collective.kind in REDUCED for k in n.kernels)
+            and any(k.collective is not None and k.collective.kind in (*REDUCED, CollectiveKind.DOWNLOAD)
+                    for k in n.kernels)
         )  # fmt: skip
     return found
 
@@ -117,12 +124,15 @@ class Slot:
     bubble: bool = False
 
 
-KERNELS, PACKING, WAITING = "kernels", "packing", "waiting"
-"""The queues that are no group's."""
+KERNELS, PACKING, WAITING, ON_HOST = "kernels", "packing", "waiting", "on the host"
+"""The queues that are no group's. No kernel runs beside what the host computes."""
 
 
 def group_of(each: Collective) -> str:
-    """What the queue of a group is called: by its dimension and its size."""
+    """What the queue of a group is called: by its dimension and its size; or of what goes to the device
+    and from it."""
+    if each.kind in TRANSFERS:
+        return f"{each.kind}s"
     return f"{each.group or 'group'} of {each.ranks:,}" + (
         f" every {each.stride:,}" if each.stride > 1 and not each.group else ""
     )
@@ -152,7 +162,11 @@ def overlapped(
     clock = end_of_all = total = 0.0
 
     made_by = _that_run(made_by, works)
-    packed = {node for w in works if w.task.kernel == PACKED for node in made_by.get(w.node, ())}
+    packed = set[int]()
+    for w in reversed(works):
+        if w.task.kernel == PACKED or (w.task.kernel in CONVERTED and w.node in packed):
+            packed.update(made_by.get(w.node, ()))
+    link: Hashable = None  # of what was reduced last, on which gradients go to the host
 
     def wait(until: float, cause: int, *, bubble: bool = False) -> None:
         adds[cause] += until - clock
@@ -173,13 +187,17 @@ def overlapped(
             if node != work.node and ends.get(node, 0.0) > ready:
                 ready, cause = ends[node], causes[node]
         each = task.collective
-        packs = task.kernel == PACKED or (task.kernel == CONVERTED and work.node in packed)
-        if each is not None or packs:
+        packs = task.kernel == PACKED or (task.kernel in CONVERTED and work.node in packed)
+        packs |= each is not None and each.kind is CollectiveKind.UPLOAD and each.group != SAVED
+        if (each is not None and each.group != SAVED) or packs:
             if packs:
                 ready = max(ready, last["apart"])
-            queue = (
-                PACKED if each is None else (each.ranks, each.stride, each.group, each.kind in SENT)
-            )
+            queue: Hashable = PACKED
+            if each is not None and each.kind is CollectiveKind.DOWNLOAD:
+                queue = link
+            elif each is not None and not packs:
+                queue = (each.ranks, each.stride, each.group, each.kind in SENT)
+                link = queue if each.kind in REDUCED else link
             begin = max(queues.get(queue, 0.0), ready)
             end = queues[queue] = begin + taken
             name = PACKING if each is None else group_of(each)
@@ -199,9 +217,11 @@ def overlapped(
                 clock = ready
             held = launched.get(i, taken)
             end = clock + held
-            slots.append(Slot(work.node, task.kernel, KERNELS, clock, clock + min(taken, held)))
+            name = ON_HOST if task.on_host else KERNELS if each is None else group_of(each)
+            slots.append(Slot(work.node, task.kernel, name, clock, clock + min(taken, held), each))
             clock = end
             adds[i] += held
+            total += 0.0 if each is None else taken
             cause = i
             if task.kernel == TAKEN_APART:
                 last["apart"] = end

@@ -120,7 +120,7 @@ class Task:
     """What one kernel does, wherever in a graph it runs: `sizes` are the bytes of its operands, `positions`
     the results' elements in all dimensions but batch and channels. Kernels that do the same share one. Of a
     kernel that is divided over modules it is the part with this `share`. Weights in fewer bits than
-    they are multiplied in are `packed` to this part of their bytes."""
+    they are multiplied in are `packed` to this part of their bytes. It runs on the device, or `on_host`."""
 
     kernel: str
     category: str
@@ -135,6 +135,7 @@ class Task:
     collective: Collective | None = None
     share: float = 1.0
     packed: float = 1.0
+    on_host: bool = False
 
     @property
     def read(self) -> int:
@@ -197,7 +198,7 @@ def _works(graph: Graph) -> Iterator[Work]:
     moved = 0
     touched: dict[object, int] = {}
     scope = ""
-    value = graph.value
+    value, on_host = graph.value, graph.on_host.nodes
     for node in graph.nodes:
         kernels = tuple(map(id, node.kernels))
         if kernels not in launching:
@@ -217,12 +218,21 @@ def _works(graph: Graph) -> Iterator[Work]:
                 yield Work(node.id, NOTHING, (), calls, modules)
             continue
         inputs = [value[v] for v in node.inputs]
-        causal = is_causal(node)
-        like = (node.op, kernels, causal, tuple([(v.shape, v.dtype, v.strides) for v in inputs]))
+        causal, there = is_causal(node), node.id in on_host
+        like = (
+            node.op,
+            kernels,
+            causal,
+            there,
+            tuple([(v.shape, v.dtype, v.strides) for v in inputs]),
+        )
         steps = known.get(like)
         if steps is None:
-            made = _steps(node, inputs, causal=causal)
-            made = (replace(s, task=alike.setdefault(s.task, s.task)) for s in made)
+            made = list(_steps(node, inputs, causal=causal))
+            tasks = (replace(s.task, on_host=True) if there else s.task for s in made)
+            made = [
+                replace(s, task=alike.setdefault(t, t)) for s, t in zip(made, tasks, strict=True)
+            ]
             steps = known[like] = tuple(made)
         places = [v.name if v.storage is None else v.storage for v in inputs]
         for step in steps:

@@ -51,7 +51,7 @@ from opgraph.record.graph import (
 )
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
-from opgraph.sources.ranks import is_spread, local, spread_as
+from opgraph.sources.ranks import is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
 from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
@@ -224,6 +224,8 @@ class Recorder:
                     stack.enter_context(self.capture.guard.running())
                 if self.capture.spread:
                     stack.enter_context(self.capture.among_ranks())
+                if self.substitutes.device != "cpu":
+                    stack.enter_context(transfers(self.weights.tree.values()))
                 for each in (self.capture, self._functions, handed.following(), self._autocast):
                     stack.enter_context(each)
                 if self.capture.guard is not None:
@@ -610,6 +612,8 @@ class Recorder:
             self.call(func, args, kwargs, out, first)
             return
         last.last = len(kernels)
+        if operator.name.startswith("opgraph."):
+            return  # what goes to the host on the way is nothing that the call gives
         for tensor in [out] if isinstance(out, Tensor) else tensors_of(_items(out)):
             self.table.produce(tensor, last, len(self.records) - 1)
 

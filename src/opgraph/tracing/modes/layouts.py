@@ -197,7 +197,7 @@ def _sharded(
 ) -> Iterator[str]:
     """Shard each repeated block, and what is beside them, over the ranks that have batches of their own;
     several copies of that exchange gradients."""
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
     ranks = layout.shards
     if ranks == 1:
@@ -208,8 +208,9 @@ def _sharded(
     else:
         over = mesh["fsdp"] if layout.data == 1 else mesh["data", "fsdp"]
         shard = partial(
-            fully_shard, mesh=over, reshard_after_forward=None if layout.zero == 3 else False
-        )
+            fully_shard, mesh=over, reshard_after_forward=None if layout.zero == 3 else False,
+            **({"offload_policy": CPUOffloadPolicy()} if layout.offload else {}),
+        )  # fmt: skip
     for block in blocks:
         shard(block)
     shard(module)

@@ -30,6 +30,7 @@ from opgraph.sources.ranks import (
     behind_micro_batches,
     between_micro_batches,
     current,
+    is_offloaded,
     is_spread,
     local,
     rebuild,
@@ -157,6 +158,7 @@ class Training:
         self._checkpointing, self._accumulation = checkpointing, accumulation
         self._loss, self._micro_batches = loss, micro_batches
         self._loss_scaling = loss_scaling
+        self._offloaded = False
 
     def prepare(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], _mode: Any
@@ -197,6 +199,7 @@ class Training:
         for part in module.modules():
             part.training = True
         kept = _kept(self._optimizer)
+        self._offloaded = is_offloaded(module.modules())
         recorders: list[Recorder] = []
         if self._checkpointing:
             enable(module, partial(_again, recorders), self._checkpointing == "selective")
@@ -283,7 +286,8 @@ class Training:
     ) -> None:
         """The step of the optimizer: of each weight by itself, or of all at once, which is divided over the
         modules that own them."""
-        way = self._way or ("foreach" if recorder.substitutes.foreach else "loop")
+        at_once = recorder.substitutes.foreach and not self._offloaded
+        way = self._way or ("foreach" if at_once else "loop")
         together = way != "loop"
         homes: dict[object, list[Tensor]] = {}
         for weight in map(_here, weights):

@@ -13,13 +13,18 @@ from opgraph.analysis.timing.streams import WAITING, group_of
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
 from opgraph.record.graph import Collective, Graph, Node
-from opgraph.record.kinds import CollectiveKind
+from opgraph.record.kinds import TRANSFERS, CollectiveKind
 
 VERSION = "0.0.4"
 """The version of the schema whose fields are written."""
 
-COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
-"""Values of NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
+LOAD, STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = 2, 3, 4, 5, 6, 7
+"""Values of NodeType: MEM_LOAD_NODE, MEM_STORE_NODE, COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE,
+COMM_COLL_NODE."""
+
+KINDS = {CollectiveKind.SEND: SEND, CollectiveKind.RECEIVE: RECEIVE, CollectiveKind.UPLOAD: LOAD,
+         CollectiveKind.DOWNLOAD: STORE}  # fmt: skip
+"""Those of what is exchanged otherwise than by a collective."""
 
 COLLECTIVES = {
     CollectiveKind.ALL_REDUCE: 0, CollectiveKind.REDUCE: 1, CollectiveKind.ALL_GATHER: 2,
@@ -64,7 +69,8 @@ def to_chakra(costed: CostedRecord) -> bytes:
     if world is not None:
         about |= {"rank": str(world.rank), "world_size": str(world.size)}
         groups = filter(None, map(_exchanged, costed.graph.nodes))
-        about |= {group_of(g): str(list(group_ranks(g, world.rank))) for g in groups}
+        about |= {group_of(g): str(list(group_ranks(g, world.rank)))
+                  for g in groups if g.kind not in TRANSFERS}  # fmt: skip
     if costed.device is not None:
         about["device"] = costed.device.name
     attributes = [message["AttributeProto"](name=k, string_val=_text(v)) for k, v in about.items()]
@@ -110,20 +116,20 @@ def _node(
     numbers = {"num_ops": node.flops + node.other_flops, "tensor_size": node.bytes,
                "contraction_ops": node.flops}  # fmt: skip
     attribute = message["AttributeProto"]
-    attributes = [attribute(name="is_cpu_op", bool_val=False)]
+    there = node.id in graph.on_host.nodes
+    attributes = [attribute(name="is_cpu_op", bool_val=there)]
     attributes += [attribute(name=k, int64_val=v) for k, v in numbers.items()]
     words = {"op": node.op, "phase": node.phase}
     kind = COMPUTE
     if (each := _exchanged(node)) is not None:
-        kind = {CollectiveKind.SEND: SEND, CollectiveKind.RECEIVE: RECEIVE}.get(
-            each.kind, COLLECTIVE
-        )
+        kind = KINDS.get(each.kind, COLLECTIVE)
         given = each.bytes // each.ranks if each.kind in _GATHERED else each.bytes
         exchanged = {"comm_size": given}
         if kind == COLLECTIVE:
             exchanged["comm_type"] = COLLECTIVES[each.kind]
-        attributes += [attribute(name=k, int64_val=v) for k, v in exchanged.items()]
-        words["pg_name"] = group_of(each)
+        if each.kind not in TRANSFERS:
+            attributes += [attribute(name=k, int64_val=v) for k, v in exchanged.items()]
+            words["pg_name"] = group_of(each)
     attributes += [attribute(name=k, string_val=_text(v)) for k, v in words.items()]
     return message["Node"](
         id=node.id,

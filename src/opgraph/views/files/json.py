@@ -97,6 +97,8 @@ def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any]
         found["subgraphs"] = [part.to_dict() for part in costed.parts]
     if memory:
         found["peak_memory"] = costed.peak_memory
+        if costed.host_memory:
+            found["host_memory"] = costed.host_memory
     return found or None
 
 

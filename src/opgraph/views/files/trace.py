@@ -12,7 +12,7 @@ from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.timing.prediction import KernelTime, Prediction
-from opgraph.analysis.timing.streams import KERNELS, WAITING, Slot
+from opgraph.analysis.timing.streams import KERNELS, ON_HOST, WAITING, Slot
 from opgraph.analysis.tree import Item, ItemKind
 from opgraph.record import units
 from opgraph.record.errors import RenderError
@@ -148,7 +148,7 @@ class _Timeline:
         self.hosted = costed.hosted and not prediction.slots
         if prediction.slots:
             for slot in prediction.slots:
-                if slot.queue == KERNELS:
+                if slot.queue in (KERNELS, ON_HOST):
                     self._begin.setdefault(slot.node, slot.begin)
                     self._end[slot.node] = slot.end
                     self._kernels.setdefault(slot.node, []).append(

@@ -284,7 +284,8 @@ class _Times:
         self.by_node: dict[int, int] = {}
         for node, works in self.works.items():
             # What others wait for of an exchange is not the same wherever it is.
-            alone = works if alone_in_time(works) else [w._replace(node=0) for w in works]
+            apart = self.exchanges and alone_in_time(works)
+            alone = works if apart else [w._replace(node=0) for w in works]
             kind = kinds.setdefault(tuple(alone), len(kinds))
             self.by_node[node] = kind
             if kind == len(self.first):

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.timing.streams import KERNELS, PACKING, WAITING, Slot
+from opgraph.analysis.timing.streams import KERNELS, ON_HOST, PACKING, WAITING, Slot
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.views.headline import way
@@ -131,7 +131,7 @@ def queues_over_time(costed: CostedRecord, width: int) -> Group:
             lines[name] = some
     room = max(map(len, lines)) + 2
     across = max(10, min(96, width - room))
-    style = {"exposed": _WAITS[False], "bubbles": _WAITS[True], KERNELS: "green"}
+    style = {"exposed": _WAITS[False], "bubbles": _WAITS[True], KERNELS: "green", ON_HOST: "yellow"}
     drawn = [
         Text.assemble(f"{safe(name):<{room}}", (_line(slots, end, across), style.get(name, "cyan")))
         for name, slots in lines.items()

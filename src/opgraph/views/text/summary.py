@@ -15,6 +15,7 @@ from opgraph.analysis.cost.experts import mixtures
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Value
+from opgraph.record.kinds import TRANSFERS
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.record.quantization import kept_in
 from opgraph.record.remarks import Remark
@@ -212,16 +213,18 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
 def _world(costed: CostedRecord) -> list[tuple[str, str]]:
     """Which rank it is, and what it exchanges with others; nothing of a model that is alone."""
     world = costed.profile.world
-    if world is None:
-        return []
-    rows = [("Rank", f"{world.rank:,} of {world.size:,}; all figures are those of this rank")]
+    rows = []
+    if world is not None:
+        rows = [("Rank", f"{world.rank:,} of {world.size:,}; all figures are those of this rank")]
     if costed.profile.pipeline is not None:
         rows.append(("", str(costed.profile.pipeline)))
     for each in costed.exchanged:
         group = f" ({each.group})" if each.group else ""
-        rows.append(("", f"{each.phase}: {units.plural(each.times, each.kind)} of "
-                         f"{units.size(each.bytes)} between {each.ranks:,} ranks{group}, "
-                         f"{units.size(each.sent)} sent"))  # fmt: skip
+        between = f" between {each.ranks:,} ranks{group}, {units.size(each.sent)} sent"
+        if each.kind in TRANSFERS:
+            between = f" over the link to the host{group}"
+        rows.append(("" if rows else "Host", f"{each.phase}: {units.plural(each.times, each.kind)} of "
+                                             f"{units.size(each.bytes)}{between}"))  # fmt: skip
     prediction = costed.prediction if costed.exchanged else None
     if prediction is not None and prediction.communication is not None:
         taken = prediction.communication
@@ -304,7 +307,8 @@ def _training(profile: ProfileRecord) -> list[tuple[str, str]]:
         ("", f"{units.size(t.saved_activations)} alive after the forward, "
              f"{units.size(t.gradients)} of gradients, "
              f"{units.size(t.optimizer_state)} of optimizer state, "
-             f"peak {units.size(t.peak)} with the weights"),
+             f"peak {units.size(t.peak)} with the weights"
+             + (f" on the device, {units.size(t.on_host)} in the host's memory" if t.on_host else "")),
     ]  # fmt: skip
 
 
