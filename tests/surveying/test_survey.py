@@ -125,6 +125,33 @@ def test_a_folder_is_for_one_survey_and_one_driver(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("checked", [1, 10**30])
+def test_batches_that_are_derived_are_those_that_are_traced(
+    checked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where each is traced all the same to check it."""
+    monkeypatch.setattr(worker, "CHECKED", checked)
+    asked = {"batch_size": [4, 1, 8, 2], "mode": ["infer", "train"]}
+    plan = planned("timm:test_vit", asked, derive=True)
+    cases = [case for group in plan.groups() for case in group.cases]
+    assert [c.options["batch_size"] for c in cases[:4]] == [1, 8, 2, 4]
+
+    def rows(derive: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]], set[str]]:
+        found = work(Task(tuple(cases), stages=(("l4", "xeon-8480"),), derive=derive))
+        told = [
+            {k: row[k] for k in row if k not in (*SPENT, "tracer")} for row in found.tables["cases"]
+        ]
+        return told, found.times[0], {row["tracer"] for row in found.tables["cases"]}
+
+    *derived, how = rows(derive=True)
+    *traced, _ = rows(derive=False)
+    assert derived == traced
+    assert how == ({"eager"} if checked == 1 else {"eager", "derived"})
+    with pytest.raises(InputError, match="between two that are traced"):
+        planned("timm:test_vit", {"batch_size": [1, 8]}, derive=True)
+
+
+@pytest.mark.slow
 @pytest.mark.live
 def test_a_case_is_not_counted_with_what_earlier_ones_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is half as large as a case may be hands its cases back, but for its first one."""

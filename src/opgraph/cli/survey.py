@@ -34,8 +34,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_options(parser, "models", *names(*TRACED), "hardware", *QUANTIZED, several=(*AXES, "hardware"),
                 words={"hardware": "devices to cost them on (opgraph hardware lists them)"})  # fmt: skip
-    add_options(parser, "keep", "recost", "jobs", "timeout", "address", "json", "format", "output",
-                words={"output": "the folder of the dataset"})  # fmt: skip
+    add_options(parser, "keep", "derive", "recost", "jobs", "timeout", "address", "json", "format",
+                "output", words={"output": "the folder of the dataset"})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,8 +71,9 @@ def _survey(args: argparse.Namespace, folder: Path, form: str | None) -> int:
                 say(str(at))
 
         found = survey(
-            args.models, folder, recost=args.recost, hardware=args.hardware or (), keep=args.keep,
-            jobs=args.jobs, timeout=args.timeout, address=args.address, progress=report, **options,
+            args.models, folder, recost=args.recost, derive=args.derive, hardware=args.hardware or (),
+            keep=args.keep, jobs=args.jobs, timeout=args.timeout, address=args.address,
+            progress=report, **options,
         )  # fmt: skip
     tell(form, lambda: survey_text(found, color(), width()), lambda: cases(found))
     return 1 if found.sql("select 1 from cases where not ok limit 1").rows else 0

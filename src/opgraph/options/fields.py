@@ -562,6 +562,9 @@ class Commanding:
     recost: bool = option(Flag(), Stage.COMMAND,
         "the times of what is there anew, from the graphs that were kept: no model is traced",
         default=False)
+    derive: bool = option(Flag(), Stage.COMMAND,
+        "trace the smallest and the largest batch, and work out those between, where every figure of a "
+        "model is a line in the batch", default=False)
     address: str | None = option(Text(), Stage.COMMAND,
         "of a Ray cluster; this machine alone if not given", unit="HOST:PORT")
     dataset: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,

@@ -64,18 +64,20 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Models with their sources (`models`, in order), the values of each option that is gone over (`axes`),
-    and the `options` that all cases share."""
+    and the `options` that all cases share. Where they `derive`, batches between two that were traced are
+    worked out from these."""
 
     models: Mapping[str, str]
     axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    derive: bool = False
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Plan:
         """The plan that was saved as this data: its cases have the same keys, and values that JSON does not
         have are texts in it."""
         axes = {k: tuple(v) for k, v in data["axes"].items()}
-        return cls(dict(data["models"]), axes, data["options"])
+        return cls(dict(data["models"]), axes, data["options"], data.get("derive", False))
 
     def __len__(self) -> int:
         """How many cases it has."""
@@ -111,6 +113,7 @@ class Plan:
             "models": list(self.models.items()),
             "axes": {k: list(v) for k, v in self.axes.items()},
             "options": dict(self.options),
+            **({"derive": True} if self.derive else {}),
         }
         found: dict[str, Any] = json.loads(_text(data))
         return found

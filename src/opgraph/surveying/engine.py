@@ -183,7 +183,7 @@ def _task(dataset: Dataset, work: _Work, limits: Limits) -> Task:
     if work.figures or any(case.key not in graphs for case in work.cases):
         require_torch()
     return Task(work.cases, work.figures, work.stages, work.keep, graphs,
-                limits.timeout, limits.memory, str(Path.cwd()))  # fmt: skip
+                limits.timeout, limits.memory, str(Path.cwd()), dataset.plan.derive)  # fmt: skip
 
 
 def _found(ray: Any, reference: Any, one: _Try) -> Found | list[_Try]:

@@ -25,6 +25,7 @@ def survey(
     output: str | os.PathLike[str],
     *,
     recost: bool = False,
+    derive: bool = False,
     hardware: str | Sequence[str] = (),
     keep: str | Sequence[str] = (),
     jobs: int | None = None,
@@ -42,7 +43,8 @@ def survey(
     each case on each device of `hardware`; `keep` can add its "kernels", "modules" and "graphs". The same
     call goes on with a folder that is not finished, and with more devices adds them, from saved graphs
     where they were kept. With `recost` the times of all cases that the folder has graphs of are made anew;
-    no models and options are given then.
+    no models and options are given then. With `derive` the smallest and the largest batch are traced, and
+    those between are worked out from two that were, where everything in them is a line in the batch.
 
     The cases run on Ray, on this machine (`jobs` at a time) or on the cluster at an `address`, none for
     longer than `timeout` seconds or with more than `memory_limit` GiB. `progress` is called with a
@@ -58,7 +60,7 @@ def survey(
     if recost and (models or options or kept):
         raise InputError("times are made anew of the models and options that the folder has",
                          hint="leave others out")  # fmt: skip
-    plan = None if recost else planned(models, options)
+    plan = None if recost else planned(models, options, derive=derive)
     memory = None if plan is None else plan.options.get("memory_limit")
     limits = Limits(jobs, timeout, None if memory is None else int(memory * 2**30), address)
     with opened(Path(output), plan, devices, kept, _versions()) as dataset:
@@ -67,8 +69,11 @@ def survey(
     return Atlas(output)
 
 
-def planned(models: str | Iterable[str], options: Mapping[str, Any]) -> Plan:
+def planned(
+    models: str | Iterable[str], options: Mapping[str, Any], *, derive: bool = False
+) -> Plan:
     """What is gone over: every model at every combination of the options that can have several values.
+    Where batches are to be derived they come one after the other, those at the ends first.
 
     Raises what `survey` raises for what cannot be.
     """
@@ -80,7 +85,13 @@ def planned(models: str | Iterable[str], options: Mapping[str, Any]) -> Plan:
         raise InputError(
             "a survey writes its options down, and a function cannot be", hint="loss='sum'"
         )
-    plan = Plan(_named(models), axes, shared)
+    if derive:
+        first, *more = sorted(axes.pop("batch_size", (None,)), key=lambda batch: batch or 0)
+        if len(more) < 2:
+            raise InputError("batches are derived between two that are traced",
+                             hint="batch_size=[1, 8, 32, 128]")  # fmt: skip
+        axes["batch_size"] = (first, more[-1], *more[:-1])
+    plan = Plan(_named(models), axes, shared, derive)
     scheme_of(shared.get("weights"), shared.get("group_size"), shared.get("activations"), None)
     for combination in plan.combinations():
         Options(**Case("", "", combination).traced)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import InputError, OpgraphError, first_line
+from opgraph.record.turns import uncollected
 from opgraph.surveying.cases import Case
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Task:
     """Cases, and what is wanted of them: their rows (`figures`), rows of their time for each of `stages`
     (lists of devices that were asked for together), and what to `keep`: kernels, modules, graphs. `graphs`
     are those that are saved already, by case. A case may take `timeout` seconds and `memory` bytes.
-    `folder` is where local files are looked for."""
+    `folder` is where local files are looked for. Batches are worked out from others where they `derive`."""
 
     cases: tuple[Case, ...]
     figures: bool = True
@@ -55,6 +56,7 @@ class Task:
     timeout: float = 300.0
     memory: int | None = None
     folder: str = ""
+    derive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,9 @@ def work(task: Task) -> Found:
         if profile is None:
             continue
         traced, shown = CostedRecord(profile), costed(profile, **case.kept)
-        for devices, rows in zip(task.stages, times, strict=True):
-            rows += [_time(case, traced, device) for device in devices]
+        with uncollected():
+            for devices, rows in zip(task.stages, times, strict=True):
+                rows += [_time(case, traced, device) for device in devices]
         if "kernels" in task.keep:
             tables["kernels"] += _kernels(case, shown)
         if "modules" in task.keep:
@@ -173,7 +176,7 @@ def _traced(case: Case, task: Task) -> tuple[Row, ProfileRecord | None]:
     _forget_peak()
     try:
         with _limits(task.timeout, task.memory):
-            profile = _profile(case, row)
+            profile = (_derived if task.derive else _profile)(case, row)
             row |= _figures(profile, case.kept)
     except _Late:
         pass
@@ -215,6 +218,45 @@ def _profile(case: Case, row: Row) -> ProfileRecord:
     changed = any(getattr(note, "code", "") == "state" for note in profile.model.notes)
     if profile.graph.failed is None and not changed:  # else it may be half done, or another
         _built[alike] = model
+    return profile
+
+
+CHECKED = 16
+"""One case of so many that could be derived is traced all the same, and has to come out alike."""
+_ends: dict[tuple[str, str], dict[int, ProfileRecord]] = {}
+"""What was traced of the model at hand, by batch."""
+
+
+def _derived(case: Case, row: Row) -> ProfileRecord:
+    """The profile of a case from those of its model at a smaller and a larger batch that were traced, or
+    traced where that cannot be."""
+    from opgraph.analysis.scaling.between import DERIVED, between
+    from opgraph.analysis.timing.prediction import batch_of
+    from opgraph.record.profile import Attempt
+
+    batch = case.options.get("batch_size")
+    options = {n: v for n, v in case.options.items() if n != "batch_size"}
+    alike = case.spec, replace(case, options=options).key
+    if all(spec != case.spec for spec, _ in _ends):
+        _ends.clear()
+    ends = _ends.setdefault(alike, {})
+    least = max((n for n in ends if n < (batch or 0)), default=None)
+    most = min((n for n in ends if n > (batch or n)), default=None)
+    found = None
+    if batch is not None and least is not None and most is not None:
+        found = between(ends[least], ends[most], (least, most), batch)
+    if found is not None and int(case.key, 16) % CHECKED:
+        row["stage"] = "trace"
+        return found
+    profile = _profile(case, row)
+    if found is not None and found.graph != profile.graph:
+        ends.clear()
+        wrong = Attempt(DERIVED, found.tracing.tensors, "tracing found another graph")
+        attempts = (wrong, *profile.tracing.attempts)
+        return replace(profile, tracing=replace(profile.tracing, attempts=attempts))
+    traced = batch_of(profile.graph)
+    if profile.graph.failed is None and batch in (None, traced):
+        ends[traced] = profile
     return profile
 
 
