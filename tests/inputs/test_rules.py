@@ -64,6 +64,27 @@ def test_images_have_their_places_in_the_text() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "head", "there", "left"),
+    [
+        ("hf-type:voxtral", "VoxtralForConditionalGeneration", {"input_ids": 128 + 375}, ""),
+        ("hf-type:qwen3_vl", "Qwen3VLForConditionalGeneration", {"input_ids": 128}, "without images"),
+        ("hf-type:granite_speech", "GraniteSpeechForConditionalGeneration", {"input_ids": 128},
+         "without sound"),
+        ("hf-type:idefics", "IdeficsForVisionText2Text", {"pixel_values": 1}, ""),
+    ],
+)  # fmt: skip
+def test_a_head_gets_what_the_model_inside_of_it_takes(
+    spec: str, head: str, there: dict[str, int], left: str
+) -> None:
+    """Also where it only passes on what it is given, or several images are one dimension of the batch."""
+    model = resolve(spec, BuildOptions(head=head))
+    example = make_inputs(model)
+    assert {name: example.kwargs[name].shape[1] for name in there} == there
+    assert any(note.startswith(left) for note in example.notes) == bool(left)
+
+
+@pytest.mark.slow
 def test_patches_in_a_row_come_with_their_grid() -> None:
     found = shapes("Qwen/Qwen2-VL-2B-Instruct", InputRequest(image_size=(224, 448), seq_len=8))
     assert found["pixel_values"] == (16 * 32, 3 * 2 * 14 * 14)

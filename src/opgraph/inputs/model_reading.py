@@ -52,6 +52,12 @@ def _unpacked(cls: type, name: str) -> Dims | None:
     return names if len(names) > 1 else None
 
 
+def joined(module: nn.Module, name: str) -> bool:
+    """Whether a model makes one dimension of the first two of an argument (`x = x.flatten(0, 1)`)."""
+    pattern = rf"^\s*{re.escape(name)} = {re.escape(name)}\.flatten\(0, 1\)"
+    return any(re.search(pattern, _source(cls), re.MULTILINE) for cls in _classes(module))
+
+
 @cache
 def _documented(cls: type, name: str) -> Dims | None:
     """From `name (`torch.Tensor` of shape `(a, b)`)`, in docstrings as the class itself writes them: what

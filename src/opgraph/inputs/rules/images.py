@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from opgraph.inputs.context import Context, pair, rule
-from opgraph.inputs.model_reading import applied_to
+from opgraph.inputs.model_reading import applied_to, joined
 from opgraph.inputs.rules.text import encoder_needs
 
 _PAIR = 2
@@ -45,6 +45,8 @@ def pixel_values(c: Context) -> Tensor:
     if c.has("prompt_pixel_values"):
         return c.floats(c.batch, *_half(c))
     leading = names[1:] if len(names) == 2 else names[1:-3]
+    if not leading and joined(c.module, "pixel_values"):
+        leading = ("num_images",)
     return c.floats(
         c.batch, *(_PAIR if n == "_" else c.named_size(n) or 1 for n in leading), *c.image
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -161,39 +161,46 @@ def placeholders(c: Context) -> list[tuple[int, int]]:
 def _placeholders(c: Context) -> Iterator[tuple[int, int]]:
     for what, arguments, methods, tokens in _KINDS:
         token = c.settings.own(*tokens, part="text")
-        method = next((m for m in methods if hasattr(c.module, m)), None)
-        if token is None or method is None or not c.has("input_ids"):
+        encode = _method(c, *methods)
+        if token is None or encode is None or not c.has("input_ids"):
             continue
         try:
             if all(c.beside(name) is None for name in arguments):
                 continue
-            features = _features(c, method)
+            features = _features(c, encode)
         except Exception as error:  # noqa: BLE001 - whatever the model's own encoder raises
-            c.leave_out(_all_of(c, method), f"without {what}: {first_line(error)}")
+            c.leave_out(_all_of(encode), f"without {what}: {first_line(error)}")
             continue
         widths = {int(t.shape[-1]) for t in features}
-        if hasattr(c.module, "get_placeholder_mask") and widths != {c.hidden}:
+        if _method(c, "get_placeholder_mask") is not None and widths != {c.hidden}:
             wrong = f"features are {widths} wide and tokens {c.hidden}"
-            c.leave_out(_all_of(c, method), f"without {what}: {wrong}")
+            c.leave_out(_all_of(encode), f"without {what}: {wrong}")
             continue
         yield int(token), sum(int(t.numel() // t.shape[-1]) for t in features) // c.batch
 
 
-def _all_of(c: Context, method: str) -> list[str]:
+def _method(c: Context, *names: str) -> Callable[..., Any] | None:
+    """The first of these methods that the model has: a head may only pass on what it is given to the model
+    inside of it."""
+    owners = (getattr(c.module, "base_model", None), c.module)
+    found = (getattr(owner, name, None) for name in names for owner in owners)
+    return next((method for method in found if method is not None), None)
+
+
+def _all_of(encode: Callable[..., Any]) -> list[str]:
     """The arguments of an encoder method, but for the text they go with."""
-    return [n for n in inspect.signature(getattr(c.module, method)).parameters if n != "input_ids"]
+    return [n for n in inspect.signature(encode).parameters if n != "input_ids"]
 
 
 def encoder_needs(c: Context, name: str) -> bool:
     """Whether an encoder method of the model takes an argument of that name and has no default for it."""
-    asked = (getattr(c.module, m, None) for _, _, methods, _ in _KINDS for m in methods)
+    asked = (_method(c, m) for _, _, methods, _ in _KINDS for m in methods)
     found = (inspect.signature(a).parameters.get(name) for a in asked if a is not None)
     return any(p is not None and p.default is p.empty for p in found)
 
 
-def _features(c: Context, method: str) -> list[Tensor]:
+def _features(c: Context, ask: Callable[..., Any]) -> list[Tensor]:
     """The features that an encoder method of the model returns, without values."""
-    ask = getattr(c.module, method)
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(ask).parameters.items():
         rule = RULES.get(name)
