@@ -1480,12 +1480,48 @@ class Served(nn.Module):
         return self.layer(x)
 
 
+class Watched(nn.Module):
+    """Keeps count of its calls, as a thread does of something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls, self.looks = nn.Linear(8, 8), 0, 0
+        self.counted, self.go = threading.Event(), threading.Event()
+
+    def look(self) -> None:
+        self.go.wait()
+        self.looks += 1
+        self.counted.set()
+        self.go.clear()
+        self.go.wait()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.go.set()
+        self.counted.wait()
+        return self.layer(x)
+
+
+def test_that_another_thread_changed_something_meanwhile_is_remarked_on() -> None:
+    model = Watched()
+    other = threading.Thread(target=model.look, name="looking")
+    other.start()
+    try:
+        notes = opgraph.profile(model, X).model.notes
+    finally:
+        model.go.set()
+        other.join()
+    assert any(n.startswith("another thread (looking) ran meanwhile") for n in notes)
+    assert (model.calls, model.looks) == (0, 0)
+
+
 def test_what_threads_share_is_theirs_too() -> None:
     model = Served()
     said = {n.partition(",")[0] for n in opgraph.profile(model, X).model.notes}
-    assert said == {"forward used what threads share (Queue)", "forward used what threads share (Event)",
-                    "forward used what threads share (SimpleQueue)",
-                    "forward took a lock or gave it back"}  # fmt: skip
+    assert {n for n in said if not n.startswith("another thread (")} == {
+        "forward used what threads share (Queue)", "forward used what threads share (Event)",
+        "forward used what threads share (SimpleQueue)", "forward took a lock or gave it back",
+    }  # fmt: skip
     assert not model.lock.locked()
     assert model(X).shape == X.shape  # the one that waits for work still does
     assert [model.plain.get_nowait(), model.plain.get_nowait()] == [1, 1]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures.thread import _worker
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from opgraph.record.remarks import Remark
@@ -31,6 +32,25 @@ def alone() -> bool:
     """Whether there is no other thread that does anything by itself, of whatever makes threads."""
     idle = {other.ident for other in threading.enumerate() if idles(other)}
     return sys._current_frames().keys() - idle == {threading.get_ident()}
+
+
+def of_ones_own() -> set[str]:
+    """The other threads that are in code of a person's own, by their names: not in that of an installed
+    package, or of Python's, that runs for nobody here."""
+    found, known = set(), {t.ident: t for t in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        within: FrameType | None = frame
+        while within is not None and _package(within) in _NEUTRAL:
+            within = within.f_back
+        if within is None or ident == threading.get_ident() or ident not in known:
+            continue
+        if _package(within) != "opgraph" and "-packages" not in within.f_code.co_filename:
+            found.add(_name(known[ident]))
+    return found
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 class Effects:

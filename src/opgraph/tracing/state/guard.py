@@ -34,7 +34,7 @@ from opgraph.record.remarks import Remark
 from opgraph.record.turns import turn
 from opgraph.sources.weightless import begun, give_back, resident
 from opgraph.tracing.fake.tensors import needs_values
-from opgraph.tracing.state.effects import Effects, alone
+from opgraph.tracing.state.effects import Effects, alone, of_ones_own
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.process import (
@@ -118,6 +118,8 @@ class Guard:
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
         self._others = not alone()
+        self._elsewhere = of_ones_own() if self._others else set()
+        self._changed = False
         self._signals = Signals()
         try:
             self._settings = settings()
@@ -378,6 +380,18 @@ class Guard:
             finally:
                 _set_grad_enabled(grad)
         self._attempt(lambda: self.remarks.extend(of.iterators.advanced()))
+        if self._changed and not self.alone():
+            self._attempt(self._share)
+
+    def _share(self) -> None:
+        """Say which threads may have changed what was brought back: that forward did is not known of it."""
+        names = sorted(self._elsewhere | of_ones_own())
+        if names:
+            more = " and others" * (len(names) > 1)
+            self._remark(
+                f"another thread ({names[0]}{more}) ran meanwhile: what it changed of what forward can "
+                "reach was set back, too"
+            )
 
     def alone(self) -> bool:
         """Whether no thread but this one did anything since before the run. What others wait for, hold, or
@@ -397,7 +411,7 @@ class Guard:
 
     def _attempt(self, step: Callable[[], Any]) -> None:
         try:
-            step()
+            self._changed |= step() is True
         except Left as left:
             self._remark(f"{left}: that cannot be taken back")
         except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)

@@ -653,7 +653,7 @@ class Reach:
 
     def undoing(
         self, *, alone: bool = True
-    ) -> Iterator[tuple[Iterable[Any], Callable[[Any], None]]]:
+    ) -> Iterator[tuple[Iterable[Any], Callable[[Any], Any]]]:
         """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
         this thread is `alone`, what is in queues and the like may be of another, and is only said."""
         tables, holders, empty = self._tables, self._holders, self._empty
@@ -1230,10 +1230,11 @@ def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
     )
 
 
-def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
+def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> bool:
+    """Whether there was anything to bring back."""
     table, before = pair
     if _same(table, before):
-        return
+        return False
     base = _base(table)
     for key in [key for key in base.keys(table) if key not in before]:
         base.__delitem__(table, key)
@@ -1241,15 +1242,19 @@ def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
     if not _same(table, before) and table is not vars(builtins):  # Python goes by that meanwhile
         base.clear(table)
         base.update(table, before)
+    return True
 
 
-def _holder_back(pair: tuple[Any, list[Any]]) -> None:
+def _holder_back(pair: tuple[Any, list[Any]]) -> bool:
+    """Whether there was anything to bring back."""
     holder, kept = pair
     base = _order(holder)
     now = list(base.__iter__(holder))
-    if len(now) != len(kept) or not all(map(is_, now, kept)):
-        base.clear(holder)
-        (base.update if base is set else base.extend)(holder, kept)
+    if len(now) == len(kept) and all(map(is_, now, kept)):
+        return False
+    base.clear(holder)
+    (base.update if base is set else base.extend)(holder, kept)
+    return True
 
 
 _WAITERS = "_waiters"
