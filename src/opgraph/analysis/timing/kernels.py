@@ -56,8 +56,19 @@ product. That such kernels of PyTorch's reach less of the bandwidth says nothing
 these compute is the sum of many operators, and one with a SiLU in it moves as many bytes a second as one
 without (3.05 and 2.86 TB/s on an MI300X, in docs/fusion.md)."""
 
+GATES = frozenset(f"aten.{op}{way}" for op in ("sigmoid", "silu", "hardsigmoid", "hardswish")
+                  for way in ("", "_"))  # fmt: skip
+"""Functions that are done with an exponential and a quotient, or with less. What they reach is from a trace
+of an H100 (TraceLens, tests/traces/h100): SiLU 2.62 TB/s and sigmoid 2.57, where products reach 2.96 of
+tensors as large."""
+
 BROADCAST = 4
 """An operand that many times smaller than another is spread over it, and costs nothing to read."""
+
+OUT_OF_STEP = 1.5
+"""Elements that a unit makes in a cycle where PyTorch's element-wise kernel cannot run through all operands
+in step, and works out for each element where it lies: 1.2 to 1.7 in 14 such kernels of the same traces of
+an H100 (copies into another order, sums and products with what is spread)."""
 
 STEP = 32
 """What a unit sums over at a time."""
@@ -123,6 +134,7 @@ FITTED = Reach(
         "matmul": 0.85,
         "layer_norm": 1.0,
         "functions": 0.63,
+        "gates": 0.87,
         "strided": 0.78,
         "group_norm": 0.60,
         "group_norm_last": 0.18,
@@ -140,7 +152,7 @@ FITTED = Reach(
     conversion=1.04,
     rows=0.82,
 )
-"""Fitted by benchmarks/predict.py; the same for all devices."""
+"""Fitted by benchmarks/predict.py, but for `gates`; the same for all devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +241,11 @@ def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> tuple[float
     """The seconds that a task's arithmetic takes, and those that its units wait for the cache."""
     if not task.flops:
         seconds = task.other_flops / (device.vector_peak("float32") * device.sustained_elementwise)
-        if device.kind == "gpu" and traffic_class(task) == "layer_norm":
+        normalizes = traffic_class(task) == "layer_norm"
+        if device.kind == "gpu" and (normalizes or out_of_step(task)):
             elements = task.written / item_size(task.dtype)
-            seconds = max(seconds, elements / (device.units * device.clock * reach.rows))
+            each = reach.rows if normalizes else OUT_OF_STEP
+            seconds = max(seconds, elements / (device.units * device.clock * each))
         return seconds, 0.0
     kind, dtype, sizes = task.category, task.dtype, task.contraction
     if kind == "depthwise_convolution":
@@ -319,6 +333,13 @@ def converts(task: Task, device: Device) -> bool:
     )
 
 
+def out_of_step(task: Task) -> bool:
+    """Whether an element-wise kernel of PyTorch's has operands that it cannot run through in step."""
+    return task.kernel == "aten.clone" or (
+        task.layout == "mixed" and task.category in ("elementwise", "copy")
+    )
+
+
 def serial(task: Task) -> float:
     """The least seconds on a GPU where an operator has too few threads, else 0."""
     if task.category == "interpolation" and task.layout == "contiguous" and "linear" in task.kernel:
@@ -346,7 +367,8 @@ def traffic_class(task: Task) -> str:
             not generated
             and task.other_flops >= FUNCTION * task.written / item_size(task.dtype) > 0
         ):
-            return "functions"
+            return "gates" if task.kernel in GATES else "functions"
         if task.layout == "mixed" and BROADCAST * min(task.sizes) >= max(task.sizes):
             return "strided"
-    return "rearranging" if task.kernel == "aten.clone" else "streaming"
+    spread = BROADCAST * task.read <= task.written  # an expanded tensor, to make it whole
+    return "rearranging" if task.kernel == "aten.clone" and not spread else "streaming"
