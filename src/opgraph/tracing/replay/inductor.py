@@ -370,6 +370,7 @@ def _stopping(found: Fragment) -> Iterator[None]:
     """Within, the scheduler notes its kernels and ends the compilation."""
     from torch._functorch import config as functorch
     from torch._inductor import config, scheduler
+    from torch._inductor.codegen.simd import SIMDScheduling
     from torch._inductor.virtualized import V
 
     def noted(self: Any) -> None:
@@ -388,7 +389,10 @@ def _stopping(found: Fragment) -> Iterator[None]:
         config.patch(fx_graph_cache=False, force_disable_caches=True, compile_threads=1),
         functorch.patch(enable_autograd_cache=False),
     ):
-        yield
+        try:
+            yield
+        finally:  # it remembers 32 nodes, each of which holds the whole of its graph
+            SIMDScheduling.candidate_tilings.cache_clear()
 
 
 # What the scheduler has, as kernels.
