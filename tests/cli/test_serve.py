@@ -63,7 +63,11 @@ def test_engines_of_other_kinds(tmp_path, capsys):
     }.items():
         capsys.readouterr()
         assert main([*GPT2, *plain, *more, "--json"]) == 0
-        found[name] = json.loads(capsys.readouterr().out)["points"][0]
+        said = json.loads(capsys.readouterr().out)
+        found[name] = said["points"][0]
+        texts = [r["text"] for r in said["remarks"]]
+        assert "40 requests of 200 tokens in and 64 out come all at once" in texts
+        assert any("gpt2 drafts 3 tokens a step" in text for text in texts) is (name == "drafts")
     assert {p["requests"] for p in found.values()} == {40}
     assert found["drafts"]["steps"] < found["plain"]["steps"] / 3
     assert found["hits"]["seconds"] < found["plain"]["seconds"]

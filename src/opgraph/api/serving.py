@@ -25,7 +25,7 @@ from opgraph.options.fields import QUANTIZED, SERVING
 from opgraph.record.errors import InputError, RenderError, first_line
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
-from opgraph.record.units import plural, seconds, size
+from opgraph.record.units import percent, plural, seconds, size
 from opgraph.results import Serving, ServingPlan
 from opgraph.tracing.modes.generation import encoder_decoder
 
@@ -343,7 +343,7 @@ class _Job:
             engines.engine.pages * times.stages * asked["page_tokens"],
             {"decode_1": one, "decode_32": many,
              "prefill": times.once(source) + prompt},
-            tuple(points), tuple(_remarks(traces, times, asked, engines.page, self.shortened)),
+            tuple(points), tuple(_remarks(self, engines)),
             times.stages, engines.held,
         )  # fmt: skip
 
@@ -571,9 +571,22 @@ def _arriving(requests: Sequence[Request], rate: float, seed: int) -> list[Reque
     return [replace(r, arrival=when) for r, when in zip(requests, times, strict=True)]
 
 
-def _remarks(
-    traces: Traces, times: StepTimes, asked: Mapping[str, Any], each: int, shortened: str
-) -> Iterator[Remark]:
+def _requests(job: _Job) -> str:
+    """How many requests there are, of how many tokens, and when they come."""
+    said = []
+    for name in ("source" if job.traces.longer else "prompt", "output"):
+        tokens = [getattr(r, name) for r in job.workload]
+        low, high = min(tokens), max(tokens)
+        said.append(f"{low:,}" if low == high else f"{low:,} to {high:,}")
+    at_once = job.rates and min(job.rates) == inf
+    by_chance = "all at once" if at_once else f"by chance (seed {job.asked['seed'] or 0})"
+    when = "when the file says" if job.arrive else by_chance
+    many = plural(len(job.workload), "request")
+    return f"{many} of {said[0]} tokens in and {said[1]} out come {when}"
+
+
+def _remarks(job: _Job, engines: _Engines) -> Iterator[Remark]:
+    traces, times, asked = job.traces, engines.times, job.asked
     notes = dict.fromkeys(
         n for p in (*traces.decodes, traces.prefill) for n in p.model.notes if isinstance(n, Remark)
     )
@@ -587,11 +600,12 @@ def _remarks(
         yield Remark("engine", text.format(seconds(times.launch)))
     text = (
         f"scheduling takes {asked['step_overhead'] or 0:g} ms a step beside the device's time; "
-        f"{plural(asked['page_tokens'], 'token')} of the cache are a page of {size(each)}"
+        f"{plural(asked['page_tokens'], 'token')} of the cache are a page of {size(engines.page)}"
     )
     yield Remark("engine", text)
-    if shortened:
-        yield Remark("engine", shortened)
+    yield Remark("engine", _requests(job))
+    if job.shortened:
+        yield Remark("engine", job.shortened)
     yield Remark("engine", BESIDE)
     if times.source:
         text = "what an encoder left of a request is made once and held until the request is done; "
@@ -614,6 +628,16 @@ def _remarks(
         text = (
             "what of a prompt is in the cache already is held once for each sequence that shares it"
         )
+        yield Remark("engine", text)
+    if job.drafting is not None:
+        many, chance = plural(asked["draft_tokens"], "token"), percent(asked["acceptance"])
+        text = (f"{job.drafting.prefill.model.name} drafts {many} a step, each accepted with a chance of "
+                f"{chance} after those before it, and reads prompts, too")  # fmt: skip
+        yield Remark("engine", text)
+    if job.apart:
+        readers, givers = (plural(n, "engine") for n in job.apart)
+        text = (f"prompts are read by {readers} and tokens given out by {givers}; the cache moves between "
+                f"them at {job.device.linked().link_reached / 1e9:.3g} GB/s")  # fmt: skip
         yield Remark("engine", text)
 
 
