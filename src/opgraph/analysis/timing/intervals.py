@@ -140,7 +140,7 @@ def spread(squares: Mapping[str, float], spreads: Mapping[str, float] | None = N
 
 def distance(device: Device, kind: WorkClass) -> Distance:
     """How far a device is from those that were measured; for the host's time it is its host that counts."""
-    figures = "host." if kind == "host" else "sustained."
+    figures = ("host.call", "host.module") if kind == "host" else "sustained."
     if any(k.startswith(figures) and not f.derived for k, f in device.figures.items()):
         return "measured"
     return "left out" if device.kind == "gpu" else "unmeasured"
