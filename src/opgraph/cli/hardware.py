@@ -242,17 +242,17 @@ _UNITS: tuple[tuple[tuple[str, ...], Callable[[float], str]], ...] = (
     (("power",), partial(units.count, unit="W")),
     (("latency", "block_latency", "start", "block_start"), partial(units.spread, unit="s")),
     (("clock",), partial(units.count, unit="Hz")),
-    (("bandwidth",), partial(units.count, unit="B/s")),
+    (("bandwidth", "host.link", "host.memory"), partial(units.count, unit="B/s")),
     (("memory",), units.size),
     (("units", "devices"), lambda number: units.integer(int(number))),
 )
-"""How figures are written, by their section or their name: the first that fits."""
+"""How figures are written, by their section, their name or both: the first that fits."""
 
 
 def _written(key: str, value: float) -> str:
     """A figure of a device in its unit."""
     section, _, name = key.partition(".")
     for of, written in _UNITS:
-        if section in of or name in of:
+        if not {section, name, key}.isdisjoint(of):
             return written(value)
     return units.seconds(value)
