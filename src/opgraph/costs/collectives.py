@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 from torch import Tensor
@@ -54,6 +55,34 @@ _KINDS: dict[CollectiveKind, tuple[Pick, str]] = {
     CollectiveKind.UPLOAD: (_FROM, "opgraph.upload"),
     CollectiveKind.DOWNLOAD: (_FROM, "opgraph.download"),
 }  # fmt: skip
+
+Product = tuple[list[int], list[int], list[int]]
+"""The sizes of a product's operands, and of what it gives."""
+
+
+def product_of(operator: str, named: dict[str, Any]) -> Product | None:
+    """The product that an operator of asynchronous tensor parallelism does piece by piece beside what it
+    exchanges: of what it gathers, with all matrices that it is multiplied with side by side, or the one
+    whose rows it adds up and scatters."""
+    if operator not in IN_PIECES:
+        return None
+    first = named["A"]
+    *lead, inner = first.shape
+    rows, others = prod(lead), named.get("Bs") or [named["B"]]
+    if IN_PIECES[operator] is CollectiveKind.ALL_GATHER:
+        rows *= len(_group(named)[0])
+    columns = sum(other.shape[-1] for other in others)
+    return [rows, inner], [inner, columns], [rows, columns]
+
+
+IN_PIECES = {
+    "symm_mem.fused_all_gather_matmul": CollectiveKind.ALL_GATHER,
+    "symm_mem.fused_all_gather_scaled_matmul": CollectiveKind.ALL_GATHER,
+    "symm_mem.fused_matmul_reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "symm_mem.fused_scaled_matmul_reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+}
+"""Operators that exchange something piece by piece, and multiply beside it
+(torch/distributed/_symmetric_memory)."""
 _GATHERED = (
     "_c10d_functional.all_gather_into_tensor _c10d_functional.all_gather_into_tensor_coalesced"
 )
@@ -62,6 +91,7 @@ COLLECTIVES: dict[str, tuple[CollectiveKind, Pick]] = {
     name: (kind, pick) for kind, (pick, names) in _KINDS.items() for name in names.split()
 } | dict.fromkeys(_GATHERED.split(), (CollectiveKind.ALL_GATHER, _result))
 """Operators that exchange something, by name: the kind, and what the buffer is."""
+COLLECTIVES |= {name: (kind, _given("A")) for name, kind in IN_PIECES.items()}
 
 _INTO_ITSELF = (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE,
                 CollectiveKind.RECEIVE)  # fmt: skip
@@ -86,6 +116,11 @@ def collective_of(operator: str, named: dict[str, Any], results: list[Tensor]) -
     if kind in TRANSFERS:
         return Collective(kind, buffer, 1, group=named["group"])
     members, name = _group(named)
+    if operator in IN_PIECES:
+        gathers = kind is CollectiveKind.ALL_GATHER
+        rows, columns = product_of(operator, named)[2]  # type: ignore[index]
+        element = next(t for t in results if t.dim() > 1).element_size()
+        buffer = buffer * len(members) if gathers else rows * columns * element
     sizes = named.get("input_split_sizes")
     if kind is CollectiveKind.ALL_TO_ALL and sizes and len(members) - sizes.count(0) == 1:
         kind = CollectiveKind.PERMUTE  # as keys and values go round in a ring

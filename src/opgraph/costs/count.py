@@ -16,7 +16,7 @@ from torch.utils import flop_counter
 from torch.utils._pytree import tree_map_only
 
 from opgraph.costs import formulas as _formulas  # noqa: F401  (they register)
-from opgraph.costs.collectives import COLLECTIVES, collective_of, written_by
+from opgraph.costs.collectives import COLLECTIVES, collective_of, product_of, written_by
 from opgraph.costs.formulas.linalg import (
     NESTED_PRODUCTS,
     SPARSE,
@@ -270,6 +270,10 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         written = sum(map(touched_bytes, into or results))
         read = sum(touched_bytes(t) for t in inputs if all(t is not i for i in into)) or written
         found = collective_of(operator.name, named, results)
+        if (product := product_of(operator.name, named)) is not None:
+            *operands, given = map(tuple, product)
+            return Kernel(operator.name, "matmul", label, 2 * prod(given) * product[0][1], 0, read, written,
+                          "formula", tuple(operands), (given,), found)  # fmt: skip
         return Kernel(operator.name, "collective", label, read=read, written=written, shapes=shapes,
                       out_shapes=out_shapes, collective=found)  # fmt: skip
     call = None

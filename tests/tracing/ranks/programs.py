@@ -4,6 +4,7 @@ They run unchanged in processes that do exchange something, and in one process t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,6 +96,46 @@ def tensor() -> nn.Module:
 def tensor_fsdp() -> nn.Module:
     mesh = _mesh((2, 2), "dp", "tp")
     return _fully(_tensor(Model(), mesh["tp"]), mesh["dp"])
+
+
+def titan() -> nn.Module:
+    """As torchtitan lays its models out: tokens split between operators that are split, selective
+    checkpointing of each block, and each of them sharded, in half precision."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    kept = {torch.ops.aten.mm.default, torch.ops._c10d_functional.reduce_scatter_tensor.default}
+
+    def policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        return CheckpointPolicy.MUST_SAVE if op in kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    mesh, model = _mesh((2, 2), "dp", "tp"), Model()
+    tokens, whole = Shard(1), Replicate()
+    parallelize_module(model, mesh["tp"], {
+        "blocks.0": PrepareModuleInput(
+            input_layouts=whole, desired_input_layouts=tokens, use_local_output=True),
+        "head": ColwiseParallel(input_layouts=tokens, output_layouts=whole),
+    })  # fmt: skip
+    plan: Any = {
+        "norm": SequenceParallel(), "up": ColwiseParallel(input_layouts=tokens),
+        "down": RowwiseParallel(output_layouts=tokens),
+    }  # fmt: skip
+    for block in model.blocks:
+        parallelize_module(block, mesh["tp"], plan)
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = checkpoint_wrapper(block, context_fn=contexts)
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return _fully(model, mesh["dp"], mp_policy=half)
 
 
 def replicated() -> nn.Module:
@@ -266,5 +307,5 @@ def batch_of_a_step() -> Tensor:
 
 
 PROGRAMS: dict[str, Callable[[], nn.Module]] = {
-    f.__name__: f for f in (fsdp, fsdp_kept, hsdp, tensor, tensor_fsdp, replicated, experts)
+    f.__name__: f for f in (fsdp, fsdp_kept, hsdp, tensor, tensor_fsdp, titan, replicated, experts)
 }

@@ -261,25 +261,40 @@ def test_a_model_that_transformers_splits_by_its_own_plan(tmp_path: Path) -> Non
 
 
 class Fused(torch.nn.Module):
-    """A gather and a product in one kernel, as in asynchronous tensor parallelism."""
+    """A gather and a product in one kernel, and a product and a scatter, as in asynchronous tensor
+    parallelism."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.empty(programs.WIDTH, 8))
+        self.up, self.down = (torch.nn.Parameter(torch.empty(4096, 4096)) for _ in range(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         name = dist.group.WORLD.group_name
-        _, (y,) = torch.ops.symm_mem.fused_all_gather_matmul(x, [self.weight], 0, name)
-        return y
+        _, (y,) = torch.ops.symm_mem.fused_all_gather_matmul(x, [self.up], 0, name)
+        return torch.ops.symm_mem.fused_matmul_reduce_scatter(y, self.down, "sum", 0, name)
 
 
-def test_a_gather_within_a_product_is_said_to_be_unknown() -> None:
+def test_what_a_product_exchanges_piece_by_piece() -> None:
+    """It takes little more than the product alone, and less than one after the other."""
     import torch.distributed._symmetric_memory
 
-    with opgraph.ranks(WORLD):
-        profile = opgraph.profile(Fused(), torch.zeros(8, programs.WIDTH))
-    assert profile.totals.unknown == (("symm_mem.fused_all_gather_matmul", 1),)
-    assert profile.remarks == ("1 operator without a known cost: symm_mem.fused_all_gather_matmul",)
+    rows = 1024
+    with opgraph.ranks(WORLD), torch.device("meta"):
+        profile = opgraph.profile(Fused(), torch.zeros(rows, 4096))
+    kernels = [k for n in profile.graph.nodes for k in n.kernels]
+    assert [k.flops for k in kernels] == [2 * WORLD * rows * 4096 * 4096] * 2
+    whole = 4 * WORLD * rows * 4096
+    found = profile.on("h100-sxm")
+    assert [(str(e.kind), e.bytes, e.ranks) for e in found.exchanged] == [
+        ("all-gather", whole, WORLD), ("reduce-scatter", whole, WORLD),
+    ]  # fmt: skip
+    assert found.remarks == ()
+    alone = opgraph.profile(torch.nn.Linear(4096, 4096, bias=False, device="meta"),
+                            torch.zeros(WORLD * rows, 4096, device="meta")).on("h100-sxm")  # fmt: skip
+    sent = whole / found.device.link_reached
+    for kernel in found.prediction.kernels:
+        assert alone.prediction.device_seconds < kernel.seconds
+        assert kernel.seconds < alone.prediction.device_seconds + sent
 
 
 class Summing(torch.nn.Module):

@@ -29,7 +29,8 @@ from math import ceil
 from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.workload import Contraction, Task
 from opgraph.hardware import Device
-from opgraph.record.kinds import TRANSFERS, Bound
+from opgraph.record.graph import Collective
+from opgraph.record.kinds import TRANSFERS, Bound, CollectiveKind
 from opgraph.record.profile import GENERATED
 from opgraph.record.units import element_size, item_size
 
@@ -177,6 +178,8 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
     """The seconds of a task of which the cache still holds `near` bytes. What is exchanged takes those of
     the link, and none where there is no link; what runs on the host is bound by its memory; a part of a
     kernel takes its share of what the whole takes."""
+    if task.collective is not None and task.flops:
+        return by_pieces(task, task.collective, device, reach)
     if task.collective is not None:
         linked = device.link_bandwidth is not None or task.collective.kind in TRANSFERS
         taken = collective_seconds(task.collective, device) if linked else 0.0
@@ -202,6 +205,44 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
         overlap(task, device, reach),
     )
     return composed(*arithmetic(task, device, reach), moving, copying, hides).started(gap)
+
+
+def by_pieces(task: Task, each: Collective, device: Device, reach: Reach) -> KernelCost:
+    """A product whose operand is gathered, or whose result is scattered, piece by piece: one for each rank
+    of the group, in two streams by turns, so that the copy of a piece runs beside the product of another.
+    Products follow one another, and so do copies; those of a stream wait for each other. What is gathered
+    is copied to where others read it first; what is scattered is added up last.
+    Source: `_pipelined_all_gather_and_consume` and `_pipelined_produce_and_all2all`, and the streams drawn
+    there, in torch/distributed/_symmetric_memory/__init__.py."""
+    ranks, sizes, gap = max(1, each.ranks), task.contraction, device.launch_overhead
+    gathers = each.kind is CollectiveKind.ALL_GATHER
+    operands = (task.sizes[0] // ranks, *task.sizes[1:])
+    piece = replace(
+        task, collective=None, flops=task.flops // ranks, sizes=operands, written=task.written // ranks,
+        contraction=None if sizes is None else replace(sizes, m=max(1, sizes.m // ranks)),
+    )  # fmt: skip
+    product = kernel_cost(piece, 0, device, reach)
+    if ranks == 1 or device.link_bandwidth is None:
+        return replace(product, seconds=product.seconds * ranks)
+    share, barrier = each.bytes / ranks, gap + device.link_latency
+    copy = gap + share / device.link_reached + (0 if gathers else 2 * barrier)
+    own = gap + (2 * share if gathers else each.bytes + share) / device.sustained_bandwidth
+    units = link = 0.0
+    free = [0.0, 0.0]
+    if gathers:
+        units = free[0] = product.seconds
+    for step in range(1, ranks):
+        stream = step % 2
+        if not gathers:
+            units = free[stream] = max(units, free[stream]) + product.seconds
+        link = free[stream] = max(link, free[stream]) + copy
+        if gathers:
+            units = free[stream] = max(units, link) + product.seconds
+    if not gathers:
+        units += product.seconds
+    seconds = max(units, link) + own + 2 * barrier
+    bound = Bound.EXPOSED if seconds > 2 * product.seconds * ranks else product.bound
+    return replace(product, seconds=seconds, bound=bound)
 
 
 def composed(

@@ -21,9 +21,6 @@ from opgraph.analysis.timing.workload import Work
 from opgraph.record.graph import Collective, Graph
 from opgraph.record.kinds import TRANSFERS, CollectiveKind
 
-SAVED = "saved"
-"""The group of what autograd keeps in the host's memory: its copies are in the queue of kernels."""
-
 SENT = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 """What stages of a pipeline exchange."""
 
@@ -188,8 +185,8 @@ def overlapped(
                 ready, cause = ends[node], causes[node]
         each = task.collective
         packs = task.kernel == PACKED or (task.kernel in CONVERTED and work.node in packed)
-        packs |= each is not None and each.kind is CollectiveKind.UPLOAD and each.group != SAVED
-        if (each is not None and each.group != SAVED) or packs:
+        packs |= task.beside and each is not None and each.kind is CollectiveKind.UPLOAD
+        if task.beside or packs:
             if packs:
                 ready = max(ready, last["apart"])
             queue: Hashable = PACKED
@@ -221,7 +218,7 @@ def overlapped(
             slots.append(Slot(work.node, task.kernel, name, clock, clock + min(taken, held), each))
             clock = end
             adds[i] += held
-            total += 0.0 if each is None else taken
+            total += 0.0 if each is None or task.flops else taken
             cause = i
             if task.kernel == TAKEN_APART:
                 last["apart"] = end
@@ -239,5 +236,6 @@ def overlapped(
     if until > clock and arrived >= 0:
         bubble += until - clock
         wait(until, arrived, bubble=True)
-    beside = sum(a for a, w in zip(adds, works, strict=True) if w.task.collective is not None)
+    beside = sum(a for a, w in zip(adds, works, strict=True)
+                 if w.task.collective is not None and not w.task.flops)  # fmt: skip
     return adds, Communication(total, max(0.0, beside - bubble), bubble=bubble), slots

@@ -142,9 +142,19 @@ class Task:
         return sum(self.sizes)
 
     @property
+    def beside(self) -> bool:
+        """Whether it is exchanged in a queue beside the kernels: not what a product exchanges by pieces,
+        and not what autograd saves in the host's memory."""
+        each = self.collective
+        return each is not None and not self.flops and each.group != SAVED
+
+    @property
     def bytes(self) -> int:
         return self.read + self.written
 
+
+SAVED = "saved"
+"""The group of what autograd keeps in the host's memory: its copies are in the queue of kernels."""
 
 NOTHING = Task("", "view", "", 0, 0, 0, ())
 """What an operator does that launches nothing, as views do: it takes the host's time alone."""
