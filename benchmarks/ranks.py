@@ -1,6 +1,7 @@
 """One rank of many, against plain torch on the same pretended ranks.
 
-python -m benchmarks.ranks memory          peak memory beside torch's FSDPMemTracker, five models
+python -m benchmarks.ranks memory          peak memory beside torch's FSDPMemTracker, five models, and so
+                                           with what is sharded in the host's memory
 python -m benchmarks.ranks speed [LAYERS [PAIRS]]
                                            Llama-3.1-405B with FSDP2 x TP 8 on 16,384 ranks: processor
                                            time and memory of processes of their own, in pairs with the
@@ -68,26 +69,30 @@ def _without_dropout(model: Any) -> Iterator[None]:
     yield
 
 
-def sharded(build: Callable[[], tuple[Any, Any]], checkpointing: bool) -> Any:
-    """A model whose blocks and rest are each sharded over all ranks."""
+def sharded(
+    build: Callable[[], tuple[Any, Any]], checkpointing: bool, offload: bool = False
+) -> Any:  # fmt: skip
+    """A model whose blocks and rest are each sharded over all ranks, on the device or on the host."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
     model, blocks = build()
     with _without_dropout(model):
         mesh = init_device_mesh("cpu", (WORLD,))
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
+        kept = CPUOffloadPolicy() if offload else OffloadPolicy()
         for block in blocks:
-            fully_shard(block, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
+            fully_shard(block, mesh=mesh, offload_policy=kept)
+        return fully_shard(model, mesh=mesh, offload_policy=kept)
 
 
 TOKENS = (2, 256)
 
 
-def tracked(model: Any) -> int:
-    """The peak of a second step by torch's own tracker."""
+def tracked(model: Any) -> tuple[int, int]:
+    """The peak of a second step by torch's own tracker, and what of it is not sharded weights, gradients
+    and optimizer state."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -105,8 +110,10 @@ def tracked(model: Any) -> int:
                 model(input_ids=ids, labels=ids).loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
-        peak = tracker.get_tracker_snapshot("peak")
-    return int(peak[torch.device("cpu")]["Total"])
+        peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
+    named = {getattr(kind, "name", kind): size for kind, size in peak.items()}
+    kept = named["SHARDED_PARAM"] + named["SHARDED_GRAD"] + named["OPT"]
+    return named["Total"], named["Total"] - kept
 
 
 def memory(names: list[str]) -> None:
@@ -114,22 +121,30 @@ def memory(names: list[str]) -> None:
 
     import opgraph
 
-    print("model        checkpointing   FSDPMemTracker      opgraph   ratio")
+    print(
+        "model        checkpointing   FSDPMemTracker      opgraph   ratio   the device's, where the host"
+    )
+    print(
+        "                                                                  keeps what is sharded: ratio"
+    )
     for name, build in models().items():
         if names and name not in names:
             continue
         for checkpointing in (False, True):
             with opgraph.ranks(WORLD):
-                truth = tracked(sharded(build, checkpointing))
-            with opgraph.ranks(WORLD):
-                ids = torch.zeros(TOKENS, dtype=torch.int64)
-                profile = opgraph.profile(
-                    sharded(build, checkpointing), kwargs={"input_ids": ids, "labels": ids},
-                    mode="train", target="cpu", optimizer="adamw-loop",
-                )  # fmt: skip
-            peak = profile.on().peak_memory
+                truth, beside = tracked(sharded(build, checkpointing))
+            peaks = []
+            for target, offload in (("cpu", False), ("cuda", True)):
+                with opgraph.ranks(WORLD):
+                    ids = torch.zeros(TOKENS, dtype=torch.int64)
+                    profile = opgraph.profile(
+                        sharded(build, checkpointing, offload), mode="train", target=target,
+                        kwargs={"input_ids": ids, "labels": ids}, optimizer="adamw-loop",
+                    )  # fmt: skip
+                peaks.append(profile.on().peak_memory)
             print(f"{name:<12} {checkpointing!s:<13} {truth / 2**20:>13.2f} MiB "
-                  f"{peak / 2**20:>8.2f} MiB   {peak / truth:.4f}", flush=True)  # fmt: skip
+                  f"{peaks[0] / 2**20:>8.2f} MiB   {peaks[0] / truth:.4f}   "
+                  f"{peaks[1] / 2**20:.2f} MiB, {peaks[1] / beside:.4f}", flush=True)  # fmt: skip
 
 
 SIZE, MESH = 16_384, (2_048, 8)

@@ -263,6 +263,9 @@ class Options:
                 f"{self.tracer if self.tracer in CAPTURES else 'TorchInductor'}",
                 hint="leave out the tracer",
             )
+        if self.cpu_offload and (self.fsdp or 1) * (self.context_parallel or 1) == 1:
+            raise InputError("cpu_offload keeps what is sharded in the host's memory, and one rank shards "
+                             "nothing", hint="fsdp=2")  # fmt: skip
         if self.zero is not None and self.zero > 3:
             raise InputError(f"zero is 1, 2 or 3, and not {self.zero}")
         if (self.micro_batches or self.zero) and self.mode != "train":

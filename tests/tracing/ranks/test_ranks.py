@@ -67,24 +67,27 @@ def test_gathered_weights_are_alive_while_they_are_used() -> None:
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_peak_memory_is_that_of_torchs_own_tracker(checkpointing: bool) -> None:
+    """And without what is sharded, where the host keeps it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
-    def build() -> torch.nn.Module:
+    def build(**more: Any) -> torch.nn.Module:
         with torch.device("meta"):
             model = Model()
         for i, block in enumerate(model.blocks):
             model.blocks[i] = checkpoint_wrapper(block) if checkpointing else block
-            fully_shard(model.blocks[i])
-        return fully_shard(model)
+            fully_shard(model.blocks[i], **more)
+        return fully_shard(model, **more)
 
     x = torch.zeros(16, 256, programs.WIDTH)
+    given: Any = {"mode": "train", "loss": "sum", "optimizer": "adamw-loop"}
     with opgraph.ranks(WORLD):
-        profile = opgraph.profile(
-            build(), x, mode="train", loss="sum", target="cpu", optimizer="adamw-loop"
-        )
+        profile = opgraph.profile(build(), x, target="cpu", **given)
+    with opgraph.ranks(WORLD):
+        kept = build(offload_policy=CPUOffloadPolicy())
+        offloaded = opgraph.profile(kept, x, target="cuda", **given)
     with opgraph.ranks(WORLD):
         model = build()
         with FakeTensorMode(allow_non_fake_inputs=True):
@@ -98,8 +101,11 @@ def test_peak_memory_is_that_of_torchs_own_tracker(checkpointing: bool) -> None:
                     model(x).sum().backward()
                     optimizer.step()
                     optimizer.zero_grad()
-            peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
-    assert profile.on().peak_memory == pytest.approx(peak, rel=0.03)
+            found = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
+    peak = {str(getattr(kind, "name", kind)): size for kind, size in found.items()}
+    assert profile.on().peak_memory == pytest.approx(peak["Total"], rel=0.03)
+    beside = peak["Total"] - peak["SHARDED_PARAM"] - peak["SHARDED_GRAD"] - peak["OPT"]
+    assert offloaded.on().peak_memory == pytest.approx(beside, rel=0.03)
 
 
 def test_a_program_in_a_file(tmp_path: object) -> None:
