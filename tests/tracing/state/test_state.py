@@ -605,6 +605,10 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "array of objects": (lambda: np.array([1, "a"], dtype=object), lambda held: held.__setitem__(0, 2)),
     "frozen array": (lambda: np.zeros(4), lambda held: held.setflags(write=False)),
     "read-only array": (_read_only, lambda held: (held.setflags(write=True), held.__iadd__(1))),
+    "names of an array": (lambda: np.zeros(2, [("a", "i4")]),
+                          lambda held: setattr(held.dtype, "names", ("b",))),
+    "text of a file": (lambda: io.TextIOWrapper(io.BytesIO(b"a")),
+                       lambda held: held.reconfigure(errors="ignore")),
     "weak set": (weakref.WeakSet, lambda held: held.add(WEAKLY)),
     "enumeration": (lambda: Kind.ONE, lambda held: (held.value.append(1), setattr(held, "own", 1))),
     "read-only view": (lambda: MappingProxyType({"a": [1]}), lambda held: held["a"].append(2)),
@@ -663,6 +667,8 @@ def _seen(held: Any) -> Any:
         return bytes(held)
     if isinstance(held, mmap):
         return held[:]
+    if isinstance(held, io.TextIOWrapper):
+        return held.errors
     if isinstance(held, io.BufferedReader):
         return held.tell()
     if isinstance(held, logging.Logger):
@@ -683,7 +689,7 @@ def _seen(held: Any) -> Any:
     if isinstance(held, nn.Module):
         return copy.deepcopy(held.state_dict())
     if isinstance(held, np.ndarray):
-        return held.tolist(), held.shape, held.flags.writeable
+        return held.tolist(), held.shape, held.flags.writeable, held.dtype.names
     if isinstance(held, dict):
         return {k: (_seen(k), _seen(v)) for k, v in held.items()}
     if isinstance(held, (list, tuple, deque)):
@@ -717,6 +723,25 @@ class Settings:
 
     def __init__(self) -> None:
         self.__dict__ = OrderedDict(n=1)
+
+
+class Scripted(nn.Module):
+    """A module that torch's own interpreter runs, with one within, and a number of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.calls = nn.BatchNorm1d(8), 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls = self.calls + 1
+        return self.norm(x) * self.calls
+
+
+def test_what_scripted_modules_keep() -> None:
+    held = torch.jit.script(Scripted())
+    assert not opgraph.profile(nn.Sequential(held, nn.Linear(8, 8)), X).model.notes
+    assert (held.calls, held.training, held.norm.training) == (1, True, True)
+    assert int(held.norm.num_batches_tracked) == 0
 
 
 def test_what_is_kept_beside_that_by_which_a_thing_is_known() -> None:

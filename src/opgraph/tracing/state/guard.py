@@ -8,6 +8,7 @@ import ctypes
 import io
 import sys
 import threading
+import warnings
 import weakref
 from array import array
 from bisect import bisect_right
@@ -49,9 +50,11 @@ from opgraph.tracing.state.process import (
     own_of,
     set_back,
     settings,
+    text_back,
+    text_says,
     unchanged,
 )
-from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all, says_nothing
+from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all, says_nothing, scripted
 
 _Place = tuple[int, int, torch.UntypedStorage]
 """Where some memory begins and ends, and what has it."""
@@ -624,7 +627,10 @@ def _memory(item: Any) -> tuple[int, Callable[[], Callable[[], Any]]]:
     writeable = item.flags.writeable
     if not writeable and not _could_be_written_to(item):
         return 0, lambda: lambda: None
-    return item.nbytes, lambda: partial(_array_back, item, item.copy(), writeable)
+    looks = {name: getattr(item, name) for name in ("dtype", "shape", "strides")}
+    return item.nbytes, lambda: partial(
+        _array_back, item, item.copy(), looks, item.dtype.names, writeable
+    )
 
 
 def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> None:
@@ -652,10 +658,14 @@ def _could_be_written_to(array: Any) -> bool:
     return True
 
 
-def _array_back(array: Any, kept: Any, writeable: bool) -> None:
-    for name in ("dtype", "shape"):
-        if getattr(array, name) != getattr(kept, name):
-            setattr(array, name, getattr(kept, name))
+def _array_back(array: Any, kept: Any, looks: dict[str, Any], names: Any, writeable: bool) -> None:
+    if names is not None and looks["dtype"].names != names:
+        looks["dtype"].names = names
+    for name, value in looks.items():
+        if getattr(array, name) != value:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that nobody should
+                setattr(array, name, value)
     if array.tobytes() != kept.tobytes():
         array.flags.writeable = True
         array[...] = kept
@@ -670,6 +680,10 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         return lambda: item.__setitem__(slice(None), kept)
     if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
         return partial(_semaphore_back, item, item._get_value(), alone)
+    if isinstance(item, torch.jit.ScriptModule):
+        return partial(_scripted_back, item, scripted(item))
+    if isinstance(item, memoryview):
+        return partial(_memory_there, item)
     if isinstance(item, Context):
         return partial(_variables_back, item, dict(item.items()))
     if isinstance(item, threading.Thread):
@@ -695,7 +709,7 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         before = _drained(item) if alone() else item.qsize()
         return partial(_queue_back, item, before, alone)
     if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
-        return partial(_file_back, item, _place(item))
+        return partial(_file_back, item, _place(item), text_says(item))
     if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
         return partial(_said_back, item, item.__getstate__())
     if isinstance(item, torch.Generator):
@@ -769,6 +783,20 @@ def _variables_back(context: Context, before: dict[ContextVar[Any], Any]) -> Non
             context.run(variable.set, value)
     for variable in context.keys() - before.keys():
         raise Left(f"forward set {variable.name}, which had no value in its context")
+
+
+def _scripted_back(module: Any, before: dict[str, Any]) -> None:
+    now = scripted(module)
+    for name, value in before.items():
+        if now[name] is not value and (isinstance(value, Tensor) or now[name] != value):
+            module._c.setattr(name, value)
+
+
+def _memory_there(view: memoryview) -> None:
+    try:
+        _ = view.nbytes
+    except ValueError:
+        raise Left("forward released a view of memory") from None
 
 
 def _fed(says: Callable[[], bytes], before: bytes) -> None:
@@ -847,9 +875,10 @@ def _place(file: Any) -> int | None:
     return None
 
 
-def _file_back(file: Any, before: int | None) -> None:
+def _file_back(file: Any, before: int | None, how: Any) -> None:
     if file.closed:
         raise Left(f"forward closed {_named(file)}")
+    text_back(file, how)
     if _place(file) != before:
         if file.writable() or before is None:
             raise Left(f"forward wrote to {_named(file)}, or moved in it")

@@ -516,6 +516,32 @@ def context_back(context: Any, says: Any) -> None:
         setattr(context, name, getattr(type(context)(*says), name))
 
 
+def text_says(stream: Any) -> Any:
+    """How a stream of text writes it; None of one that has none."""
+    names = ("encoding", "errors", "line_buffering", "write_through")
+    return (
+        tuple(getattr(stream, n, None) for n in names) if hasattr(stream, "reconfigure") else None
+    )
+
+
+def text_back(stream: Any, before: Any) -> None:
+    """Let a stream write as it did."""
+    if before is not None and text_says(stream) != before:
+        encoding, errors, lines, through = before
+        stream.reconfigure(
+            encoding=encoding, errors=errors, line_buffering=lines, write_through=through
+        )
+
+
+def _printing() -> list[Any]:
+    return [(stream, text_says(stream)) for stream in (sys.stdout, sys.stderr)]
+
+
+def _printing_back(before: list[Any]) -> None:
+    for stream, says in before:
+        text_back(stream, says)
+
+
 def logger_says(logger: Any) -> Any:
     """What a logger goes by itself."""
     return (logger.level, logger.disabled, logger.propagate, logger.manager.disable,
@@ -618,6 +644,7 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("multiprocessing.context", lambda m: m._default_context._actual_context,
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
     ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
+    ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
     ("tracemalloc", lambda t: t.is_tracing(), lambda t, on: t.start() if on else t.stop()),
 )  # fmt: skip
 """More of the process, by the module that has it: what it is, and how it is set."""
@@ -673,6 +700,10 @@ _FIXED: tuple[Setting, ...] = (
     (lambda: threading.current_thread().name,
      lambda name: setattr(threading.current_thread(), "name", name)),
     (_umask, os.umask),
+    (_printing, _printing_back),
+    *(((lambda: (os.sched_getscheduler(0), os.sched_getparam(0))),
+       (lambda before: os.sched_setscheduler(0, *before)))
+      for _ in range(hasattr(os, "sched_setscheduler"))),
     (_limits, _limit),
     *(((lambda: os.getpriority(os.PRIO_PROCESS, 0)),
        (lambda before: os.setpriority(os.PRIO_PROCESS, 0, before)))

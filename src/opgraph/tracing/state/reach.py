@@ -325,6 +325,12 @@ class Reach:
             self._home(cls)
             self._class(cls)
 
+    def _scripted(self, item: Any) -> None:
+        """A module that is run by torch's own interpreter, which has its attributes."""
+        self._object(item)
+        self.stateful.append(item)
+        self._look((*scripted(item).values(), *item.children()))
+
     def _between_threads(self, item: Any) -> None:
         """What threads hand each other things by, or wait for each other; not who waits."""
         table, cls = vars(item), type(item)
@@ -429,6 +435,8 @@ class Reach:
 
     def _stands_for(self, item: Any) -> None:
         """What another object is behind."""
+        if isinstance(item, memoryview):
+            self.stateful.append(item)
         behind = item.obj if isinstance(item, memoryview) else item.__repr__.__self__
         self._look((behind,))
 
@@ -715,6 +723,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._node
     if issubclass(cls, torch.UntypedStorage):
         return Reach._array
+    if issubclass(cls, torch.jit.ScriptModule):
+        return Reach._scripted
     if cls is FunctionType:
         return Reach._function
     if cls is MethodType:
@@ -765,6 +775,13 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
 
 def _has_table(cls: type) -> bool:
     return any("__dict__" in vars(c) for c in cls.__mro__)
+
+
+def scripted(module: Any) -> dict[str, Any]:
+    """What torch's interpreter has as the attributes of a module that it runs."""
+    kind = module.__dict__.get("_concrete_type")
+    names = () if kind is None else kind.get_attributes()
+    return {name: module._c.getattr(name) for name in names}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -1159,7 +1176,7 @@ def _slots(cls: Any) -> tuple[Any, ...]:
     """The descriptors of what objects of a class have beside their dictionary: slots, and what C
     shows and lets be set: the rest it may compute when it is asked for, for long, and warn."""
     if issubclass(cls, BaseException):
-        found = [vars(BaseException)[name] for name in ("args", "__cause__", "__context__")]
+        found = [vars(BaseException)[name] for name in _OF_ERRORS]
     else:
         found = []
     for each in cls.__mro__:
@@ -1170,6 +1187,8 @@ def _slots(cls: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
+_OF_ERRORS = ("args", "__cause__", "__context__", "__traceback__", "__suppress_context__")
+"""The last is set with the second."""
 _DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 
