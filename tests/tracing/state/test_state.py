@@ -15,6 +15,7 @@ import importlib
 import io
 import locale
 import logging
+import logging.config
 import mimetypes
 import os
 import pkgutil
@@ -510,10 +511,23 @@ def _taken() -> Any:
 WEAKLY = Plain()
 
 
-def _read_only() -> Any:
-    array = np.zeros(4)
-    array.setflags(write=False)
-    return array
+def _arrays() -> Any:
+    """One that may not be written to, the memory of a tensor, one with names, and how a text is written."""
+    read_only = np.zeros(4)
+    read_only.setflags(write=False)
+    return [
+        read_only,
+        torch.zeros(2).numpy(),
+        np.zeros(2, [("a", "i4")]),
+        io.TextIOWrapper(io.BytesIO()),
+    ]
+
+
+def _changed_arrays(held: Any) -> None:
+    held[0].setflags(write=True)
+    held[0][1] = held[1][1] = 1
+    held[2].dtype.names = ("b",)
+    held[3].reconfigure(errors="ignore")
 
 
 class Kind(Enum):
@@ -604,11 +618,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "shape of an array": (lambda: np.zeros(4), lambda held: setattr(held, "shape", (2, 2))),
     "array of objects": (lambda: np.array([1, "a"], dtype=object), lambda held: held.__setitem__(0, 2)),
     "frozen array": (lambda: np.zeros(4), lambda held: held.setflags(write=False)),
-    "read-only array": (_read_only, lambda held: (held.setflags(write=True), held.__iadd__(1))),
-    "names of an array": (lambda: np.zeros(2, [("a", "i4")]),
-                          lambda held: setattr(held.dtype, "names", ("b",))),
-    "text of a file": (lambda: io.TextIOWrapper(io.BytesIO(b"a")),
-                       lambda held: held.reconfigure(errors="ignore")),
+    "arrays and text": (_arrays, _changed_arrays),
     "weak set": (weakref.WeakSet, lambda held: held.add(WEAKLY)),
     "enumeration": (lambda: Kind.ONE, lambda held: (held.value.append(1), setattr(held, "own", 1))),
     "read-only view": (lambda: MappingProxyType({"a": [1]}), lambda held: held["a"].append(2)),
@@ -1020,6 +1030,7 @@ class Assigning(nn.Module):
         logging.getLogger("opgraph.tested").setLevel(7)
         logging.getLogger("opgraph.new.of.it").setLevel(7)
         logging.disable(7)
+        logging.config.dictConfig({"version": 1, "disable_existing_loggers": True})
         _plus.__code__ = _twice.__code__
         mimetypes.add_type("opgraph/odd", ".odd")
         sys.modules["torch.nn.functional"].selu = torch.tanh
@@ -1184,7 +1195,7 @@ def assigned() -> Any:
         torch._C._autograd._saved_tensors_hooks_is_enabled(), torch.is_autocast_enabled("hpu"),
         torch.serialization.get_crc32_options(), len(torch.distributions.kl._KL_REGISTRY),
         csv.field_size_limit(), DefaultDeviceType.get_device_type(), print in get_ignored_functions(),
-        get_image_backend(), "of_opgraph" in __builtins__,
+        get_image_backend(), "of_opgraph" in __builtins__, logging.getLogger("opgraph").disabled,
     )  # fmt: skip
 
 

@@ -667,7 +667,8 @@ def _array_back(array: Any, kept: Any, looks: dict[str, Any], names: Any, writea
                 warnings.simplefilter("ignore")  # that nobody should
                 setattr(array, name, value)
     if array.tobytes() != kept.tobytes():
-        array.flags.writeable = True
+        if not array.flags.writeable:
+            array.flags.writeable = True
         array[...] = kept
     if array.flags.writeable is not writeable:
         array.flags.writeable = writeable

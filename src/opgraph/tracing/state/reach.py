@@ -116,6 +116,8 @@ _UNWANTED = frozenset(
 """Methods that Python calls by itself, and not in a forward that does not name the class."""
 _GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
 """What code names that changes globals as entries of a dictionary."""
+_OF_LOGGERS = frozenset({"getLogger", "dictConfig", "fileConfig"})
+"""What code names that changes loggers, perhaps all of them."""
 _BY_TEXT = frozenset({"modules", "import_module", "__import__"})
 """What code names that finds modules of Python's by strings."""
 _TELLING = frozenset(
@@ -507,7 +509,7 @@ class Reach:
                 found.append(value)
         self._look(found)
         self._wanted |= names
-        if "getLogger" in names:
+        if not names.isdisjoint(_OF_LOGGERS):
             self._look(Logger.manager.loggerDict.values())
 
     def _own_space(self, space: dict[str, Any]) -> None:
