@@ -103,13 +103,14 @@ def forwards(runs: int) -> None:
 
 def operators(runs: int, names: list[str]) -> None:
     """What an operator takes in a warm process, for the models that peers are compared on: the best of
-    some profiles, each by the operators of its graph."""
+    some profiles, each by the operators of its graph. Beside it, of a model that is run on real tensors,
+    what an operator takes in the best of as many plain forwards of the same: no profile has less."""
     import warnings
 
     import torch
 
-    import opgraph
-    from opgraph.api.pipeline import profile_model
+    from opgraph.tracing.base import arguments
+    from opgraph.tracing.eager import materialized
 
     sys.path.insert(0, str(Path(__file__).parent / "peers"))
     from models import entries, prepared
@@ -117,22 +118,45 @@ def operators(runs: int, names: list[str]) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     print(
-        "| model | tensors | operators | CPU of a profile | an operator |\n|---|---|---:|---:|---:|"
+        "| model | tensors | operators | CPU of a profile | an operator | of a plain forward |\n"
+        "|---|---|---:|---:|---:|---:|"
     )
     for entry in entries():
         if names and entry.name not in names:
             continue
         model, example = prepared(entry, weights=False)
-        taken: list[float] = []
-        with torch.no_grad():
-            for _ in range(runs + 1):
-                start = time.process_time()
-                profile = opgraph.Profile.of(profile_model(model, example))
-                _ = profile.totals
-                taken.append(time.process_time() - start)
-        best, nodes = min(taken[1:]) * 1e3, len(profile.nodes)
-        print(f"| `{entry.name}` | {profile.tracing.tensors} | {nodes:,} | {best:.1f} ms | "
-              f"{best / nodes:.2f} ms |", flush=True)  # fmt: skip
+
+        took, profile = _best(runs, partial(_profiled, model, example))
+        nodes, tensors = len(profile.nodes), profile.tracing.tensors
+        beside = "–"
+        if tensors == "real":
+            args, kwargs = arguments(example, None)
+            forward, _ = _best(runs, partial(materialized(model).eval(), *args, **kwargs))
+            beside = f"{forward / nodes:.2f} ms"
+        print(f"| `{entry.name}` | {tensors} | {nodes:,} | {took:.1f} ms | {took / nodes:.2f} ms | "
+              f"{beside} |", flush=True)  # fmt: skip
+
+
+def _profiled(model: Any, example: Any) -> Any:
+    import opgraph
+    from opgraph.api.pipeline import profile_model
+
+    profile = opgraph.Profile.of(profile_model(model, example))
+    _ = profile.totals
+    return profile
+
+
+def _best(runs: int, run: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU milliseconds of the fastest of some runs after a first one, and what that gave."""
+    import torch
+
+    taken: list[float] = []
+    with torch.no_grad():
+        for _ in range(runs + 1):
+            start = time.process_time()
+            result = run()
+            taken.append(time.process_time() - start)
+    return min(taken[1:]) * 1e3, result
 
 
 CALLS = 2_000
