@@ -218,7 +218,7 @@ def memory_over_time(costed: CostedRecord, width: int, top: int = 8) -> Group:
     parts: list[RenderableType] = [
         _title("Memory over time, without weights"),
         sparkline(found.live, min(72, width - 2)),
-        f"peak {units.size(found.peak)}{at}{name}",
+        f"peak {units.size(found.peak)}{at}{name}, {units.size(costed.peak_memory)} with the weights",
         "",
         result,
     ]
