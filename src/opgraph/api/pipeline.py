@@ -432,7 +432,7 @@ def profile_model(
     from opgraph.tracing import trace as attempts
     from opgraph.tracing.base import TraceOptions
 
-    asked = options or Options()
+    asked = options or _usual()
     how = TraceOptions(
         asked.concrete_args,
         asked.fullgraph,
@@ -461,6 +461,11 @@ def profile_model(
     warm_up = asked.warm_up or asked.tracer == "hybrid"
     difference = plain_difference(model, example, outcomes[-1], warm_up=warm_up)
     return found if difference is None else _noting(found, difference)
+
+
+@cache
+def _usual() -> Options:
+    return Options()
 
 
 def _noting(found: ProfileRecord, *notes: str) -> ProfileRecord:

@@ -420,7 +420,11 @@ def _copied(tensor: Tensor) -> Tensor:
     """The same in memory of its own, with the same strides."""
     if tensor.layout in SPARSE or tensor.is_nested:  # not all of them can be copied otherwise
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
-    return copy.deepcopy(tensor.detach()).requires_grad_(tensor.requires_grad)
+    made = tensor.detach()
+    whole = made.is_contiguous() and made.untyped_storage().nbytes() == made.nbytes
+    plain = whole and type(tensor) is Tensor and not tensor.is_quantized and not tensor.is_conj()
+    made = made.clone() if plain else copy.deepcopy(made)
+    return made.requires_grad_(tensor.requires_grad)
 
 
 def bound(

@@ -339,7 +339,6 @@ class KernelCapture(TorchDispatchMode):
         self._cache, self._dtype = fake_call_cache(), torch.get_default_dtype()
         self.works: list[Any] = []  # that somebody may ask for its result
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
-        self._sizes: dict[Any, int] = {}  # bytes of what calls on real tensors return
         self._repeated = 0  # kernels that are known, and so can be made again
         self._unknown: dict[int, Any] = {}  # memory of real tensors that a fake one was written to
         self._depth = torch._C._len_torch_dispatch_stack() + 1
@@ -538,13 +537,14 @@ class KernelCapture(TorchDispatchMode):
         func = operator.func
         try:
             key = func, looks(args, []), looks(kwargs.items(), [])
-            if key not in self._sizes:
+            sizes = self._cache.sizes
+            if key not in sizes:
                 given, named = tree_map_only((Tensor, torch.device), _without_data, (args, kwargs))
                 made = tensors_of((func(*given, **named),))
                 if operator.category == "convolution":
                     made += (*tensors_of(given), *made)
-                self._sizes[key] = sum(t.numel() * t.element_size() for t in made)
-            return self._sizes[key]
+                sizes[key] = sum(t.numel() * t.element_size() for t in made)
+            return sizes[key]
         except Exception:  # noqa: BLE001  (a layout, a dtype or values that are not known so)
             return 0
 

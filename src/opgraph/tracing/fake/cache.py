@@ -9,10 +9,11 @@ depends on more than shapes): `OPGRAPH_FAKE_CALL_CACHE=0` in the environment swi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Number
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 import torch
@@ -85,12 +86,14 @@ _MOST_CALLS = 1 << 16
 @dataclass(frozen=True, slots=True)
 class FakeCallCache:
     """What is known from earlier calls: operators (and whether their results can be told), what calls
-    that look the same cost, what they gave, which of them give small tensors from real ones, and what
-    calls of torch functions gave. Without `calls_known`, every call is made and costed anew."""
+    that look the same cost, what they gave, how many bytes they take on real tensors, which of them give
+    small tensors from real ones, and what calls of torch functions gave. Without `calls_known`, every call
+    is made and costed anew."""
 
     operators: dict[Any, tuple[Operator, bool]] = field(default_factory=dict)
     costs: dict[Any, Kernel] = field(default_factory=dict)
     calls: dict[Any, CachedCall] = field(default_factory=dict)
+    sizes: dict[Any, int] = field(default_factory=dict)
     small: set[Any] = field(default_factory=set)
     functions: dict[Any, CachedFunction] = field(default_factory=dict)
     calls_known: bool = True
@@ -112,7 +115,9 @@ def fake_call_cache() -> FakeCallCache:
     nothing where the environment says so."""
     if os.environ.get(SWITCH) == "0":
         return FakeCallCache(calls_known=False)
-    known = (len(t) for m in _CACHES.values() for t in (m.costs, m.calls, m.small, m.functions))
+    known = (
+        len(t) for m in _CACHES.values() for t in (m.costs, m.calls, m.sizes, m.small, m.functions)
+    )
     if sum(known) > _MOST_CALLS:
         _CACHES.clear()
     settings = (
@@ -127,29 +132,44 @@ def fake_call_cache() -> FakeCallCache:
     return FakeCallCache() if _replaced() else _CACHES.setdefault(settings, FakeCallCache())
 
 
-_TORCH: tuple[tuple[Any, tuple[str, ...], tuple[Any, ...]], ...] = tuple(
-    (table, tuple(names), tuple(map(table.get, names)))
-    for table, names in (
-        *((vars(m), [n for n, v in vars(m).items() if callable(v)])
-          for m in (torch.nn.functional, torch._C._nn, torch._VF)),
-        (vars(torch), vars(torch).keys() & {*dir(torch._C._VariableFunctions), *torch.functional.__all__}),
-        (vars(Tensor), {**vars(torch._C.TensorBase), **vars(Tensor)}),
-    )
+class _Called:
+    """Functions of torch in a table of names, as they were when opgraph was imported."""
+
+    def __init__(self, table: Mapping[str, Any], names: Iterable[str]) -> None:
+        self._table = table
+        self._before = {name: table[name] for name in names if name in table}
+        self._missing = frozenset(names) - self._before.keys()
+        self._get = itemgetter(*self._before)
+
+    def replaced(self) -> bool:
+        """Whether somebody has put another one in the place of one of them."""
+        table, before = self._table, self._before
+        with suppress(KeyError):
+            same = all(map(is_, self._get(table), before.values()))
+            if same and self._missing.isdisjoint(table):
+                return False
+        found = [(table.get(n), before.get(n)) for n in (*before, *self._missing)]
+        return any(
+            now is not was and _home(now) != _home(was) and _home(now)[0][:8] != "opgraph."
+            for now, was in found
+        )
+
+
+_TORCH = (
+    *(_Called(vars(m), [n for n, v in vars(m).items() if callable(v)])
+      for m in (torch.nn.functional, torch._C._nn)),
+    _Called(vars(torch), vars(torch).keys() & {
+        *dir(torch._C._VariableFunctions), *torch.functional.__all__}),
+    _Called(vars(Tensor), {**vars(torch._C.TensorBase), **vars(Tensor)}),
 )  # fmt: skip
-"""What torch's functions call by name, and what that was: no `torch.save`, in whose place Ultralytics puts
-its own."""
+"""What torch's functions call by name: no `torch.save`, in whose place Ultralytics puts its own."""
 
 
 def _replaced() -> bool:
     """Whether somebody has put another function in the place of one that torch's own call: what is known of
     those does not hold then, nor what is seen meanwhile afterwards. Torch itself wraps some later on, and
     opgraph what it hears."""
-    return any(
-        now is not before and _home(now) != _home(before) and _home(now)[0][:8] != "opgraph."
-        for table, names, values in _TORCH
-        if not all(map(is_, map(table.get, names), values))  # in a fifth of the time
-        for now, before in zip(map(table.get, names), values, strict=True)
-    )
+    return any(called.replaced() for called in _TORCH)
 
 
 def _home(function: Any) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from types import FunctionType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -75,6 +76,18 @@ BY_VALUES: Mapping[Any, Callable[..., Any]] = {
 """Operators whose results are as large as values say which are known, where torch does not look."""
 
 
+def _plain(function: Any) -> Any:
+    """A function of torch that keeps no text of where it was called: reading the files takes longer than
+    all else that makes a mode."""
+    names = {**function.__globals__, "traceback": SimpleNamespace(extract_stack=list)}
+    same = FunctionType(function.__code__, names, function.__name__, None, function.__closure__)
+    same.__kwdefaults__ = function.__kwdefaults__
+    return same
+
+
+_made = _plain(FakeTensorMode.__init__)
+
+
 class RunMode(FakeTensorMode):
     """The mode of the fake tensors of a run. It counts the operators that are called in threads which do
     not work for the run (that `threads` do), where nobody else hears them."""
@@ -82,7 +95,7 @@ class RunMode(FakeTensorMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
-        super().__init__(allow_non_fake_inputs=True)
+        _made(self, allow_non_fake_inputs=True)
         self.threads = {threading.get_ident()}
         self.unheard = 0
 

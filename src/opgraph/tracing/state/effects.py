@@ -81,13 +81,13 @@ class Effects:
         for name in _BEGINS:
             if hasattr(threading, name) and (id(threading), name) not in known:
                 self._replace(threading, name, self._begins(getattr(threading, name)))
-        for module, path, what, of in _HEARD_IF_THERE:
-            owner = sys.modules.get(module)
-            for part in path.split(".")[:-1]:
+        for (module, *parts, name), what, of in _PATHS:
+            owner: Any = sys.modules.get(module)
+            for part in parts:
                 owner = getattr(owner, part, None)
-            name = path.rpartition(".")[2]
-            if hasattr(owner, name) and (id(owner), name) not in known:
-                self._replace(owner, name, self._heard(getattr(owner, name), what, of))
+            function = getattr(owner, name, None)
+            if function is not None and not (known and (id(owner), name) in known):
+                self._replace(owner, name, self._heard(function, what, of))
 
     def end(self) -> None:
         """Hear no more."""
@@ -109,11 +109,13 @@ class Effects:
 
     def _put_back(self) -> None:
         for owner, name, value in reversed(self._before):
-            with suppress(AttributeError, TypeError):  # the others are to be put back all the same
+            try:
                 if value is None:  # it was inherited
                     delattr(owner, name)
                 else:
                     setattr(owner, name, value)
+            except (AttributeError, TypeError):  # the others are to be put back all the same
+                continue
 
     def remarks(self) -> list[Remark]:
         """What was heard, and which threads and descriptors there are by now."""
@@ -393,3 +395,4 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
         "register_fake", "register_kernel", "register_autograd", "register_vmap",
         "register_torch_dispatch", "register_autocast")),
 )  # fmt: skip
+_PATHS = tuple(((m, *path.split(".")), what, of) for m, path, what, of in _HEARD_IF_THERE)

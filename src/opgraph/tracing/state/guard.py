@@ -13,7 +13,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from functools import partial
 from logging import Logger
@@ -42,6 +42,7 @@ from opgraph.tracing.state.process import (
     Left,
     Signals,
     behind,
+    changed,
     context_back,
     free_bytes,
     logger_back,
@@ -343,7 +344,7 @@ class Guard:
                 self._imports.end,
                 effects.end,
                 lambda: self._bring_back(first, self._copies.values(), self._values),
-                lambda: self._each(self._settings, set_back),
+                lambda: self._each(changed(self._settings), set_back),
                 lambda: self._reach.restore_last(alone=self.alone()),
                 lambda: self.remarks.extend(effects.remarks()),
             ):
@@ -410,19 +411,23 @@ class Guard:
 
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
         for item in list(items):
-            self._attempt(partial(back, item))
+            try:
+                self._changed |= back(item) is True
+            except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)
+                self._failed(error)
 
     def _attempt(self, step: Callable[[], Any]) -> None:
+        self._each((step,), lambda step: step())
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, Left):
+            self._remark(f"{error}: that cannot be taken back")
+            return
         try:
-            self._changed |= step() is True
-        except Left as left:
-            self._remark(f"{left}: that cannot be taken back")
-        except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)
-            try:
-                said = first_line(error)
-            except Exception:  # noqa: BLE001  (errors of the model's, too, may answer as they like)
-                said = type(error).__name__
-            self._remark(f"not all is as it was before the run: {said}")
+            said = first_line(error)
+        except Exception:  # noqa: BLE001  (errors of the model's, too, may answer as they like)
+            said = type(error).__name__
+        self._remark(f"not all is as it was before the run: {said}")
 
     def found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for item in items:
@@ -889,9 +894,7 @@ def _file_back(file: Any, before: int | None, how: Any) -> None:
 @contextmanager
 def _plainly() -> Iterator[None]:
     """Within, torch does what it is asked to, whatever modes are on."""
-    with ExitStack() as stack:
-        stack.enter_context(_NoDispatch())
-        stack.enter_context(_NoFunction())
+    with _NoDispatch(), _NoFunction():
         yield
 
 

@@ -14,10 +14,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,18 @@ def settings() -> list[Kept]:
     return found
 
 
+def changed(kept: list[Kept]) -> list[Kept]:
+    """These, unless all of them surely are what they were: to set one may change another."""
+    try:
+        for get, _, before in kept:
+            now = get()
+            if now is not before and not _equal(now, before):
+                return kept
+    except BaseException:  # noqa: BLE001  (the model may have replaced what says so)
+        return kept
+    return []
+
+
 def set_back(kept: Kept) -> None:
     """Bring one of these back to what it was. Raises where that cannot be."""
     get, put, before = kept
@@ -74,13 +87,23 @@ def put_back() -> Iterator[None]:
                     set_back(each)
 
 
-def _settings() -> Iterator[Setting]:
-    yield from _FIXED
+def _settings() -> tuple[Setting, ...]:
+    now = len(sys.modules), torch.cuda.is_initialized()
+    if _SETTINGS[0] != now:
+        _SETTINGS[:] = now, (*_FIXED, *_of_modules())
+    return _SETTINGS[1]  # type: ignore[no-any-return]
+
+
+_SETTINGS: list[Any] = [None, ()]
+"""All of them, as long as there are as many modules."""
+
+
+def _of_modules() -> Iterator[Setting]:
     if torch.cuda.is_initialized():
         yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        yield partial(_drawn, numpy), numpy.random.set_state
+        yield partial(_drawn, numpy), partial(_draws, numpy)
         yield numpy.geterr, lambda value: numpy.seterr(**value)
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
         yield numpy.geterrcall, numpy.seterrcall
@@ -92,9 +115,14 @@ def _settings() -> Iterator[Setting]:
 
 
 def _drawn(numpy: Any) -> tuple[Any, ...]:
-    """The state of NumPy's generator, with its numbers as a list, which can be compared."""
+    """The state of NumPy's generator, with its numbers as bytes, which can be compared."""
     kind, numbers, *more = numpy.random.get_state()
-    return kind, numbers.tolist(), *more
+    return kind, numbers.tobytes(), *more
+
+
+def _draws(numpy: Any, before: tuple[Any, ...]) -> None:
+    kind, numbers, *more = before
+    numpy.random.set_state((kind, numpy.frombuffer(numbers, numpy.uint32), *more))
 
 
 def free_bytes() -> int:
@@ -596,31 +624,33 @@ def _loop_back(_: Any, before: Any) -> None:
         vars(kept).update(said)
 
 
-def _configured(of: Any) -> list[tuple[Any, dict[str, Any]]]:
+def _configured(of: Any) -> list[tuple[Any, list[Any]]]:
     """What was set in modules of settings: those of Dynamo, of TorchInductor, of how torch saves."""
     if _CONFIGS[0] != len(sys.modules):
         _CONFIGS[:] = len(sys.modules), [
             m for m in list(sys.modules.values()) if type(m).__base__ is of.ConfigModule
             or type(m) is of.ConfigModule
         ]  # fmt: skip
-    return [(m, {name: _set_to(e) for name, e in m._config.items()}) for m in _CONFIGS[1]]
+    return [(m, _set_to(m._config.values())) for m in _CONFIGS[1]]
 
 
-def _set_to(entry: Any) -> Any:
-    """What somebody set: in some versions of torch that is a context variable."""
-    kept = entry.user_override
-    return kept.get() if isinstance(kept, ContextVar) else kept
+def _set_to(entries: Iterable[Any]) -> list[Any]:
+    """What somebody set: from torch 2.13 on these are variables of the context."""
+    kept = list(map(_user_override, entries))
+    return list(map(ContextVar.get, kept)) if kept and type(kept[0]) is ContextVar else kept
+
+
+_user_override = attrgetter("user_override")
 
 
 _CONFIGS: list[Any] = [0, ()]
 """These modules, as long as there are as many modules."""
 
 
-def _configured_back(_: Any, before: list[tuple[Any, dict[str, Any]]]) -> None:
+def _configured_back(_: Any, before: list[tuple[Any, list[Any]]]) -> None:
     for module, values in before:
-        for name, value in values.items():
-            entry = module._config[name]
-            if _set_to(entry) is value:
+        for (name, entry), value in zip(module._config.items(), values, strict=False):
+            if _set_to((entry,))[0] is value:
                 continue
             if isinstance(entry.user_override, ContextVar):
                 entry.user_override.set(value)

@@ -895,7 +895,7 @@ def _named(code: CodeType) -> _Names:
 
 
 _Found = tuple[list[str], list[tuple[dict[str, Any], str | None]], list[Any], list[Any]]
-_Places = list[tuple[Mapping[str, Any], str]]
+_Places = list[tuple[Callable[[str], Any], str]]
 _PRESENT: dict[int, tuple[CodeType, int, int, _Places, list[int], _Found]] = {}
 """Which of them there are, and where that was looked up, as long as there are as many modules and
 attributes of libraries, and the same ones."""
@@ -911,21 +911,26 @@ def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _F
         if (
             modules == len(sys.modules)
             and size == len(space) + sum(map(len, map(vars, found[2])))
-            and before == [id(table.get(name)) for table, name in places]
+            and before == _ids(places)
         ):
             return found
     found, places = _looked_up(code, names, space)
     size = len(space) + sum(map(len, map(vars, found[2])))
-    before = [id(table.get(name)) for table, name in places]
+    before = _ids(places)
     _PRESENT[id(code)] = code, len(sys.modules), size, places, before, found
     return found
+
+
+def _ids(places: _Places) -> list[int]:
+    """What there is at some places, without holding it."""
+    return [id(get(name)) for get, name in places]
 
 
 def _looked_up(
     code: CodeType, names: frozenset[str], space: dict[str, Any]
 ) -> tuple[_Found, _Places]:
     present = [name for name in names if name in space or name in sys.modules]
-    places: _Places = [(space if name in space else sys.modules, name) for name in present]
+    places: _Places = [((space if name in space else sys.modules).get, name) for name in present]
     if "__package__" in present:  # what it imports may be told by where it is itself
         present += _above(space["__package__"])
     values = [space[name] if name in space else sys.modules.get(name) for name in present]
@@ -944,7 +949,7 @@ def _looked_up(
             within += _kept_by(value)
     put = [table[name] for table, name in inside if isinstance(table[name], FunctionType)]
     put = [f for f in put if not _opaque(f.__module__) and not _installed(f.__module__)]
-    return (present, within, libraries, put), places + inside
+    return (present, within, libraries, put), places + [(t.get, name) for t, name in inside]
 
 
 def _above(package: Any) -> list[str]:

@@ -187,7 +187,8 @@ class Substitutes:
 
     def autocast(self, weights: Iterable[Tensor]) -> AbstractContextManager[None]:
         """Within, autocast for the target is that of the tensors that stand for its own."""
-        device = "cuda" if any(t.is_cuda for t in weights) else "cpu"
+        devices = {t.fake_device if type(t) is FakeTensor else t.device for t in weights}
+        device = "cuda" if any(device.type == "cuda" for device in devices) else "cpu"
         return Followed(self.device, device, self._remark)
 
     # Each of these has the arguments of the function it stands for.
