@@ -104,16 +104,20 @@ def test_files_without_code_are_kept_by_what_is_in_them(folder: Path, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.live
 def test_a_folder_is_traced_once_and_again_when_its_configuration_changes(
-    folder: Path, tmp_path: Path
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     file = tmp_path / "config.json"
     for layers in (1, 2):
         file.write_text(f'{{"model_type": "gpt2", "n_layer": {layers}, "n_embd": 24}}')
-        first = run("profile", str(tmp_path), "--seq-len", "8")
-        assert first.returncode == 0, first.stderr
-        assert "from cache" not in first.stderr
+        assert main(["profile", str(tmp_path), "--seq-len", "8"]) == 0
+        first = capsys.readouterr()
+        assert "from cache" not in first.err
         again = run("profile", str(tmp_path), "--seq-len", "8", torch=False)
-        assert again.stdout == first.stdout
+        assert again.stdout == first.out
         assert "from cache" in again.stderr
 
 

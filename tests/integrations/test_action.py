@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import DATA
 
 ACTION = Path(__file__).parents[2] / "action"
 MODEL = """
@@ -29,12 +30,14 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """One whose last commit makes the model wider; `opgraph` on the path is this one."""
+    """One whose last commit makes the models wider, one as code and one as a saved profile, which is read
+    in a tenth of the time; `opgraph` on the path is this one."""
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-q")
-    for width in (16, 32):
+    for width, depth in ((16, 18), (32, 50)):
         (folder / "model.py").write_text(MODEL.format(width=width))
+        shutil.copy(DATA / f"resnet{depth}.json", folder / "cost.json")
         git(folder, "add", "-A")
         git(folder, "commit", "-qm", f"width {width}")
     tools = tmp_path / "tools"
@@ -67,11 +70,12 @@ def test_head_is_held_to_its_base(repository: Path) -> None:
     assert "model.py:build" in table
     assert "2.00×" in table or "+100 %" in table, table
     assert (out / "1.html").stat().st_size > 100_000
-    status, table = guard("flops > +2%\ncoverage < 100%", to="../out")  # the base runs elsewhere
+    # The base runs elsewhere.
+    status, table = guard("flops > +2%\ncoverage < 100%", "cost.json", to="../out")
     assert status == 1
     assert "cannot be profiled" not in table
     assert git(repository, "worktree", "list").count("\n") == 0
-    status, table = guard("", "model.py:nothing")
+    status, table = guard("", "nothing.json")
     assert status == 2
     assert "cannot be profiled" in table
 
