@@ -271,9 +271,12 @@ def test_published_checkpoints_to_the_byte(name, bytes_):
 
 
 def test_weights_that_no_scheme_takes_are_not_said_to_be_in_it(saved):
-    """A ResNet's convolutions stay as they are in fp8: the profile says so, and is as it was."""
+    """A ResNet's convolutions stay as they are in fp8: the profile says so, and is as it was; so do rows
+    of 768 in groups of 7."""
     plain, asked = (saved("resnet18").on(weights=w) for w in ("none", "fp8"))
     assert "no-effect" in {r.code for r in asked.remarks}
+    said = str(saved("gpt2").on(weights="int4", group_size=7).remarks)
+    assert "changes nothing: as they were stay rows that the groups do not divide (324" in said
     assert "weights" not in asked.profile.convention
     assert "fp8" not in str(asked).replace("weights fp8 changes nothing", "")
     assert asked.graph == plain.graph

@@ -346,7 +346,9 @@ class _Pass:
     def notes(self) -> Iterator[Remark]:
         scheme = self._scheme
         if scheme is not None and not self._products:
-            yield no_effect(f"weights {scheme.weights}", "no product is with weights that it takes")
+            why = ", ".join(self._left())
+            why = f"as they were stay {why}" if why else "no product is with weights that it takes"
+            yield no_effect(f"weights {scheme.weights}", why)
         elif scheme is not None:
             yield self._summary(scheme)
             yield from self._units()
@@ -365,12 +367,15 @@ class _Pass:
         )
         text = (f"{of}, {plural(len(names), 'weight')} in {scheme}: "
                 f"{size(sum(self._stored.values()))} in the place of {size(own)}")  # fmt: skip
+        rest = ", ".join([*self._left(), "norms and biases"])
+        return Remark(code, f"{text}; as they were stay {rest}")
+
+    def _left(self) -> list[str]:
+        """What stays as it was, with its bytes, most of them first."""
         left: dict[str, int] = {}
         for name, why in self._staying.items():
             left[why] = left.get(why, 0) + self._own[name].bytes
-        kinds = sorted(left, key=lambda why: -left[why])
-        rest = [f"{why} ({size(left[why])})" for why in kinds]
-        return Remark(code, f"{text}; as they were stay {', '.join([*rest, 'norms and biases'])}")
+        return [f"{why} ({size(left[why])})" for why in sorted(left, key=lambda why: -left[why])]
 
     def _units(self) -> Iterator[Remark]:
         kernels = [p.kernel for ps in self._products.values() for p in ps]
