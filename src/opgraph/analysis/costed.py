@@ -142,7 +142,8 @@ class CostedRecord:
             notes += [Remark("precision", text) for text in self._multiplied(self.device)]
         if self.device is not None and (profile.world is not None or self.layout is not None):
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
-        if self.device is not None and self.graph.on_host.storages:
+        kept = self.device is not None and self.device.kind != "cpu"  # whose memory is the host's
+        if self.device is not None and kept and self.graph.on_host.storages:
             notes.append(Remark("host", self._of_the_host(self.device)))
         if (
             self.device is not None

@@ -211,8 +211,13 @@ class Footprint:
 
         Weights and buffers count once, however many names they have.
         """
+        weights, peak = self.weights, self.peak
+        if device.kind == "cpu" and self._graph.on_host.nodes:  # it is all in one memory
+            kernels = sum(len(n.kernels) for n in self._graph.nodes)
+            weights = sum(p.bytes for p in self._graph.parameters)
+            peak = max(live_bytes(self._graph.storages, kernels))
         if not device.target.startswith("cuda"):
-            return Fit(self.weights, self.peak, device.capacity, context=int(device.context))
+            return Fit(weights, peak, device.capacity, context=int(device.context))
         beginning = next(known for known in WORKSPACE if device.capability.startswith(known))
         workspace = WORKSPACE[beginning] * self.workspaces
         rounding = self.taken.allocated - self.weights - self.peak

@@ -194,6 +194,12 @@ def test_weights_are_kept_on_the_host_by_an_option(batches: int) -> None:
         plain.peak_memory - one.peak_memory >= 3 * own
     )  # weights, and two of each in the optimizer
     assert "host" in {r.code for r in one.remarks}
+    together = one.profile.on("xeon-8480")  # whose memory is the host's
+    assert "host" not in {r.code for r in together.remarks}
+    assert together.fit.needed > own + one.fit.peak
+    uploads = {n.id for n in graph.nodes if n.op == "upload"}
+    took = sum(k.seconds for k in together.prediction.kernels if k.node in uploads)
+    assert took < 1e-3  # calls alone
     assert not there.graph.on_host.storages
 
 

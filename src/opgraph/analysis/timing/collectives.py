@@ -126,6 +126,8 @@ def collective_seconds(collective: Collective, device: Device) -> float:
     """The seconds of a collective among devices that are linked; of what a rank moves between its device
     and its host, those of the link between these."""
     if collective.kind in TRANSFERS:
+        if device.kind == "cpu":  # whose memory is the host's
+            return 0.0
         return device.launch_overhead + collective.bytes / device.host_link
     return quickest(collective, device)[0] if collective.ranks > 1 else 0.0
 

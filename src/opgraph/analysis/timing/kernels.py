@@ -184,7 +184,7 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
         linked = device.link_bandwidth is not None or task.collective.kind in TRANSFERS
         taken = collective_seconds(task.collective, device) if linked else 0.0
         return KernelCost(taken, Bound.EXPOSED)
-    if task.on_host:
+    if task.on_host and device.kind != "cpu":
         moving = task.bytes / device.host_memory
         return KernelCost(moving, Bound.MEMORY).started(device.host_call)
     if task.share < 1:

@@ -244,7 +244,7 @@ def predict_work(
     communication, slots = None, list[Slot]()
     costs = device_costs(works, device, reach, known)
     hosts = host_seconds(works, device, run)
-    if any(
+    if device.kind != "cpu" and any(
         w.task.on_host for w in works
     ):  # the host does it itself, and launches nothing meanwhile
         hosts = [
