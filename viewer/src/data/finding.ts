@@ -5,7 +5,7 @@
 import * as format from "../format";
 import type { Costs, Measure } from "./costs";
 import type { Graph } from "./graph";
-import type { Item, Tree } from "./tree";
+import { type Item, phaseOf, type Tree } from "./tree";
 
 export type Facet = "op" | "bound" | "dtype" | "fragment" | "phase";
 
@@ -85,15 +85,17 @@ function plain(text: string): string {
 }
 
 function describe(graph: Graph, item: Item): Record<Field, string> {
+  const phase = phaseOf(item);
+  const path = (phase ? `${phase} of ${item.path}` : item.path).toLowerCase(); // as hot spots are called
   if (item.node < 0) {
     return {
-      name: item.path.toLowerCase(), op: "", class: item.cls.toLowerCase(), shape: "", dtype: "", kernel: "", file: "",
+      name: path, op: "", class: item.cls.toLowerCase(), shape: "", dtype: "", kernel: "", file: "",
     };
   }
   const node = graph.nodes[item.node];
   const values = [...node.outputs, ...node.inputs].map((v) => graph.values[v]);
   return {
-    name: `${node.name} ${item.path}`.toLowerCase(),
+    name: `${node.name.toLowerCase()} ${path}`,
     op: `${node.op} ${node.target}`.toLowerCase(),
     class: item.cls.toLowerCase(),
     shape: values.map((v) => format.shape(v.shape)).join(" "),

@@ -59,6 +59,14 @@ export function nodesIn({ first, last }: Interval): number[] {
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
+/** Of a training step, in which phase an item is, where that is not the forward; else "". */
+export function phaseOf(item: Item): string {
+  for (let at = item.parent; at; at = at.parent) {
+    if (at.kind === "phase" && at.label !== "forward") return at.label;
+  }
+  return "";
+}
+
 const KINDS: Record<string, ItemKind> = { r: "root", p: "phase", m: "module", f: "fold", g: "group", n: "node" };
 /** A list longer than this is drawn in groups of `GROUP`. */
 const LONGEST = 120;

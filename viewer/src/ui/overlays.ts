@@ -3,7 +3,7 @@
 
 import type { App } from "../app";
 import type { Measure } from "../data/costs";
-import type { Item } from "../data/tree";
+import { type Item, phaseOf } from "../data/tree";
 import { overlaps, visible } from "../draw/camera";
 import { SMALL } from "../draw/painter";
 import { fit, measure } from "../draw/pen";
@@ -38,7 +38,8 @@ export function headlineBar(app: App): HTMLElement {
       // Of a node that is nearly all of its module, the module's name says more.
       const of = item.node >= 0 && !item.path && item.parent && app.colours.share(item.parent) * 0.9 < share;
       const named = of && item.parent ? item.parent : item;
-      const name = `${phase(item)}${phase(item) ? "" : within(named)}${ending(named)}`;
+      const phase = phaseOf(item);
+      const name = `${phase}${phase ? " " : within(named)}${ending(named)}`;
       const room = (share / whole) * width - 8;
       const part = endOf(item);
       // The end of a path alone where no other part ends so: a backward's module is named as the forward's.
@@ -72,14 +73,6 @@ export function headlineBar(app: App): HTMLElement {
   app.on(paint, "look");
   new ResizeObserver(() => row.clientWidth && draw(row, app.row(), 1)).observe(row);
   return element;
-}
-
-/** Of a training step, in which phase an item is, where that is not the forward. */
-function phase(item: Item): string {
-  for (let at: Item | null = item; at; at = at.parent) {
-    if (at.kind === "phase" && at !== item && at.label !== "forward") return `${at.label} `;
-  }
-  return "";
 }
 
 /** Milliseconds that the pointer rests before anything is said. */
