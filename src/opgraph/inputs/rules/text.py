@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -212,7 +214,8 @@ def _features(c: Context, ask: Callable[..., Any]) -> list[Tensor]:
             if value is not None:
                 given[name] = value
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with pretended(c.module, mode), torch.no_grad(), warnings.catch_warnings(), RealMasks():
+    quiet = patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", new=True)
+    with pretended(c.module, mode), torch.no_grad(), warnings.catch_warnings(), RealMasks(), quiet:
         warnings.simplefilter("ignore")
         made = ask(**tree_map(lambda item: _fake(item, mode), given))
     return list(_tensors(made))
