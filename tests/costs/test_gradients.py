@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from benchmarks.training import Behind
 from torch import nn
 from torch.nn import functional
 
 import opgraph
 from opgraph.record.errors import InputError
-
-
-class Behind(nn.Module):
-    """A module whose input needs a gradient, too, since it is scaled by a parameter."""
-
-    def __init__(self, module) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(1))
-        self.module = module
-
-    def forward(self, x):
-        return self.module(x * self.scale)
 
 
 class Attention(nn.Module):
@@ -34,17 +23,6 @@ class Attention(nn.Module):
         return (x @ x.transpose(-1, -2)) @ x
 
 
-class Fixed(nn.Module):
-    """A product of a constant matrix and the input."""
-
-    def __init__(self, matrix) -> None:
-        super().__init__()
-        self.matrix = matrix
-
-    def forward(self, x):
-        return self.matrix @ (torch.complex(x, x) if self.matrix.is_complex() else x)
-
-
 class Jagged(nn.Module):
     """Attention within sequences of 3 and of 5 that lie one after another."""
 
@@ -53,10 +31,6 @@ class Jagged(nn.Module):
         heads = rows.unflatten(-1, (2, 8)).transpose(1, 2)
         found = functional.scaled_dot_product_attention(heads, heads, heads)
         return found.transpose(1, 2).values()
-
-
-SPARSE = torch.zeros(6, 5)
-SPARSE[0, 1] = SPARSE[0, 3] = SPARSE[5, 1] = 1
 
 
 def backward(module, x):
@@ -82,44 +56,12 @@ CONVOLUTION = 2 * 2 * (4 * 4) * 6 * 4 * 9
         (nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2), (2, 4, 4, 4), 2 * CONVOLUTION // 2),
         # Two products, each with two gradients of its size.
         (Attention(fused=False), (1, 2, 7, 4), 4 * (2 * 2 * 7 * 7 * 4)),
-        # The gradient of the input: each stored value (three) meets 7 columns.
-        (Fixed(SPARSE.to_sparse()), (5, 7), 2 * 3 * 7),
-        (Fixed(SPARSE.to_sparse_csr()), (5, 7), 2 * 3 * 7),
-        # A complex product is four real ones.
-        (Fixed(torch.ones(6, 5, dtype=torch.complex64)), (5, 7), 4 * 2 * 6 * 5 * 7),
         # Fused attention keeps no scores: the first product is computed once more.
         (Attention(fused=True), (1, 2, 7, 4), 5 * (2 * 2 * 7 * 7 * 4)),
     ],
 )
 def test_contractions(module, shape, flops):
     assert sum(k.flops for k in backward(Behind(module), torch.ones(shape))) == flops
-
-
-class Values(nn.Module):
-    """A product of a sparse matrix whose three values are learned."""
-
-    def __init__(self, layout) -> None:
-        super().__init__()
-        self.values, self.pattern, self.layout = (
-            nn.Parameter(torch.ones(3)),
-            SPARSE.to_sparse(),
-            layout,
-        )
-
-    def forward(self, x):
-        places = self.pattern.coalesce().indices()
-        matrix = torch.sparse_coo_tensor(places, self.values, SPARSE.shape)
-        return (matrix if self.layout is torch.sparse_coo else matrix.to_sparse_csr()) @ x
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_gradients_of_sparse_values(layout):
-    """Torch computes the gradient of all 6 x 5 places, with 7 products at each, and takes those of the
-    three that are stored; the gradient of what they are multiplied with is that of a sparse product."""
-    ran = backward(Behind(Values(layout)), torch.ones(5, 7))
-    assert sorted(k.flops for k in ran if k.flops) == [2 * 3 * 7, 2 * 6 * 5 * 7]
-    assert any(k.op == "aten.sparse_mask" for k in ran)
 
 
 @pytest.mark.slow
