@@ -16,11 +16,13 @@ from opgraph.record.remarks import Remark
 
 def is_iterator(cls: type) -> bool:
     """Whether objects of a class are iterators of Python's own."""
-    return cls.__module__ in ("builtins", "itertools", "_collections", "array") and (
+    return cls.__module__ in _HOMES and (
         issubclass(cls, Iterator) or cls is itertools.tee or cls in _FRAMES
     )
 
 
+_HOMES = ("builtins", "itertools", "_collections", "collections", "array")
+"""Where they are; those over deques name another module from Python 3.13 on."""
 _FRAMES = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 """Functions that wait to go on, by the attribute that has their variables."""
 
