@@ -4,7 +4,7 @@ questions to it and their answers.
     python benchmarks/atlas.py --models zoo.txt
     opgraph survey --models zoo.txt --mode infer --keep graphs -o infer
     opgraph survey --models zoo.txt --mode train --target cuda --keep graphs -o train
-    opgraph survey --models zoo.txt --mode infer --batch-size 8,32,128 --keep graphs -o sizes
+    opgraph survey --models zoo.txt --mode infer --batch-size 8,32,128 --derive --keep graphs -o sizes
     opgraph survey --recost --hardware h100-sxm,l4,… -o infer        (without torch)
     python benchmarks/atlas.py infer [train sizes …]      added to what the atlas has, or in its place
     python benchmarks/atlas.py --models rest.txt --mode train [--batch-size 8]     names without such a case
@@ -110,6 +110,10 @@ def page(found: Atlas) -> str:
     ).records()
     named = len({f.spec for f in listed() if f.source in ORDER})
     size = sum(f.stat().st_size for f in BUILT_IN.iterdir())
+    ((derived, wrong),) = found.sql(
+        "select count(*) filter (where tracer = 'derived'), "
+        "count(*) filter (where len(list_filter(failures, lambda f: f like 'derived%')) > 0) from cases"
+    ).rows
     cases = [
         "| what runs | size | names | without a result | core-hours | seconds a case |",
         "|---|---|---:|---:|---:|---:|",
@@ -128,16 +132,19 @@ def page(found: Atlas) -> str:
         f"on {len(found.devices)} devices:\n",
         "\n".join(cases) + "\n",
         "Made by `python benchmarks/atlas.py` from datasets of [`opgraph survey`](survey.md); the same "
-        "commands go on with what is not there.\n",
+        "commands go on with what is not there. Of other batches and of training the smallest graphs came "
+        f"first. Of all cases {derived:,} were [worked out from others]"
+        f"(survey.md#many-batches-from-two); of one in 16 such, which are traced all the same, "
+        f"{wrong or 'none'} came out otherwise.\n",
         "[The page](every_model.html) has every model to search and sort, a plot of any two figures with "
         "the Pareto front, and the command that makes a model's own page. It is one file and needs no "
         "network; `opgraph atlas -o atlas.html` writes it.\n",
         "Times are predicted ([how well](prediction-accuracy.md)), in eager mode, for the usual sizes of "
         "each model if a question says nothing else: at a batch of one most models wait for the host, "
-        "which is the same beside all GPUs, so devices differ little. Times on the Xeon are of before "
-        "packing was taken apart from arithmetic: some 1 to 8 % from what `profile` says today; all are of "
-        "before SiLU, sigmoid and spread operands were told from other functions, which makes large "
-        "batches of models full of these up to a tenth quicker now. "
+        "which is the same beside all GPUs, so devices differ little. All are of before SiLU, sigmoid and "
+        "spread operands were told from other functions, which makes large batches of models full of these "
+        "up to a tenth quicker now; those on the Xeon of names that were not traced anew since are of before "
+        "packing was taken apart from arithmetic, too: some 1 to 8 % from what `profile` says today. "
         "What is in it:\n",
         "<!-- not run for the site: benchmarks/atlas.py ran it -->\n\n    opgraph atlas\n",
         f"```text\n{answered()}\n```\n",
