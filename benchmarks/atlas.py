@@ -143,8 +143,8 @@ def page(found: Atlas) -> str:
         "each model if a question says nothing else: at a batch of one most models wait for the host, "
         "which is the same beside all GPUs, so devices differ little. All are of before SiLU, sigmoid and "
         "spread operands were told from other functions, which makes large batches of models full of these "
-        "up to a tenth quicker now; those on the Xeon of names that were not traced anew since are of before "
-        "packing was taken apart from arithmetic, too: some 1 to 8 % from what `profile` says today. "
+        "up to a tenth quicker now; those on the Xeon of names that were not traced anew since are also of "
+        "before packing was taken apart from arithmetic: some 1 to 8 % from what `profile` says today. "
         "What is in it:\n",
         "<!-- not run for the site: benchmarks/atlas.py ran it -->\n\n    opgraph atlas\n",
         f"```text\n{answered()}\n```\n",
