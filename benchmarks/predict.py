@@ -5,7 +5,8 @@ residuals behind the intervals.
     git clone https://github.com/sitar-lab/NeuSight
     git clone https://github.com/ai-dynamo/aiconfigurator
     python benchmarks/predict.py trace --sources DIR   # trace every model (hours of one core; resumable)
-    python benchmarks/predict.py fit --sources DIR     # fit shares and sustained figures, print them
+    python benchmarks/predict.py fit --sources DIR     # fit shares and sustained figures, print them;
+                                                       # --only 'traffic gates': only that one
     python benchmarks/predict.py score --sources DIR   # every row, what it is judged on left out;
                                                        # writes the residuals of the intervals
 
@@ -545,10 +546,13 @@ def search(
 
 
 def fit(
-    tables: list[tuple[Kernels, np.ndarray]], start: dict[str, float], rounds: int = 12
+    tables: list[tuple[Kernels, np.ndarray]],
+    start: dict[str, float],
+    rounds: int = 12,
+    only: str | None = None,
 ) -> dict[str, float]:
-    """Shares and sustained figures by the mean absolute logarithm of predicted by measured, an error
-    counting no more than a factor of e, each table alike."""
+    """Shares and sustained figures (or one) by the mean absolute logarithm of predicted by measured,
+    an error counting no more than a factor of e, each table alike."""
     names = {c.device for t, _ in tables for c in t.cases}
 
     def loss(p: dict[str, float]) -> float:
@@ -558,7 +562,7 @@ def fit(
     keys = [
         k for k in start if k not in FIXED and (not k.startswith("rtx") or k.split()[0] in names)
     ]
-    return search(loss, start, keys, rounds)
+    return search(loss, start, keys if only is None else [only], rounds)
 
 
 def fit_of(cases: list[Case], machine: Device, keys: tuple[str, ...]) -> dict[str, float]:
@@ -923,6 +927,7 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, required=True, help="where the repositories are")
     parser.add_argument("--measured", type=Path, help="language models that were measured (.csv)")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where traced work is kept")
+    parser.add_argument("--only", choices=sorted(shipped()), help="one figure that is fitted")
     parser.add_argument(
         "-o", "--output", type=Path, help="plot predicted against measured (.svg, .png)"
     )
@@ -933,9 +938,12 @@ def main() -> None:
         if args.measured is not None:
             trace_language(args.measured, args.cache)
     elif args.what == "fit":
-        tables = [Kernels(timm_cases(args.sources, args.cache, *k)) for k in FILES]
-        found = fit([(t, np.ones(len(t.cases), bool)) for t in tables], shipped())
+        cases = [c for k in FILES if (c := timm_cases(args.sources, args.cache, *k))]
+        tables = [(Kernels(c), np.ones(len(c), bool)) for c in cases]
+        found = fit(tables, shipped(), only=args.only)
         print("\n".join(f"  {k}: {v:.3g}" for k, v in found.items()))
+        if args.only is not None:
+            return
         for name in OPERATORS:
             cases = operator_cases(args.sources, name)
             print(name, fit_of(cases, device(name), ("vector",)))

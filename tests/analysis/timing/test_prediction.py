@@ -206,26 +206,9 @@ def test_functions_take_more_than_sums_and_what_lies_in_another_order_too():
                      "rearranging", "streaming"]  # fmt: skip
 
 
-def test_an_elementwise_kernel_that_looks_for_each_element_takes_as_long_as_a_trace_of_an_h100_says():
-    """TraceLens' Qwen1.5-0.5B on an H100, bfloat16: a product with one row spread over all takes 25.1 µs,
-    and one of operands that lie alike 51.1 µs for 25 million elements."""
-    row, all_of_it, wide = (
-        torch.zeros(n, dtype=torch.bfloat16) for n in ((1024,), (16, 559, 1024), (16, 559, 2816))
-    )
-    for operands, took in (((all_of_it, row), 25.1e-6), ((wide, wide.clone()), 51.1e-6)):
-        mine = opgraph.profile(Product(), operands).on("h100-sxm").prediction
-        assert mine is not None
-        assert mine.device_seconds == pytest.approx(took, rel=0.15)
-
-
 class Whole(nn.Module):
     def forward(self, x):
         return x.contiguous()
-
-
-class Product(nn.Module):
-    def forward(self, x, y):
-        return x * y
 
 
 class Sum(nn.Module):

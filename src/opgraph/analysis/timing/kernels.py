@@ -59,17 +59,10 @@ without (3.05 and 2.86 TB/s on an MI300X, in docs/fusion.md)."""
 
 GATES = frozenset(f"aten.{op}{way}" for op in ("sigmoid", "silu", "hardsigmoid", "hardswish")
                   for way in ("", "_"))  # fmt: skip
-"""Functions that are done with an exponential and a quotient, or with less. What they reach is from a trace
-of an H100 (TraceLens, tests/traces/h100): SiLU 2.62 TB/s and sigmoid 2.57, where products reach 2.96 of
-tensors as large."""
+"""Functions that are done with an exponential and a quotient, or with less, in one short chain."""
 
 BROADCAST = 4
 """An operand that many times smaller than another is spread over it, and costs nothing to read."""
-
-OUT_OF_STEP = 1.5
-"""Elements that a unit makes in a cycle where PyTorch's element-wise kernel cannot run through all operands
-in step, and works out for each element where it lies: 1.2 to 1.7 in 14 such kernels of the same traces of
-an H100 (copies into another order, sums and products with what is spread)."""
 
 STEP = 32
 """What a unit sums over at a time."""
@@ -135,7 +128,7 @@ FITTED = Reach(
         "matmul": 0.85,
         "layer_norm": 1.0,
         "functions": 0.63,
-        "gates": 0.87,
+        "gates": 0.96,
         "strided": 0.78,
         "group_norm": 0.60,
         "group_norm_last": 0.18,
@@ -153,7 +146,7 @@ FITTED = Reach(
     conversion=1.04,
     rows=0.82,
 )
-"""Fitted by benchmarks/predict.py, but for `gates`; the same for all devices."""
+"""Fitted by benchmarks/predict.py (`gates` alone, later than the others); the same for all devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +275,9 @@ def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> tuple[float
     """The seconds that a task's arithmetic takes, and those that its units wait for the cache."""
     if not task.flops:
         seconds = task.other_flops / (device.vector_peak("float32") * device.sustained_elementwise)
-        normalizes = traffic_class(task) == "layer_norm"
-        if device.kind == "gpu" and (normalizes or out_of_step(task)):
+        if device.kind == "gpu" and traffic_class(task) == "layer_norm":
             elements = task.written / item_size(task.dtype)
-            each = reach.rows if normalizes else OUT_OF_STEP
-            seconds = max(seconds, elements / (device.units * device.clock * each))
+            seconds = max(seconds, elements / (device.units * device.clock * reach.rows))
         return seconds, 0.0
     kind, dtype, sizes = task.category, task.dtype, task.contraction
     if kind == "depthwise_convolution":
@@ -371,13 +362,6 @@ def converts(task: Task, device: Device) -> bool:
         and (task.contraction is None or task.contraction.window > 1)
         and device.kind == "gpu"
         and device.has_matrix(task.dtype)
-    )
-
-
-def out_of_step(task: Task) -> bool:
-    """Whether an element-wise kernel of PyTorch's has operands that it cannot run through in step."""
-    return task.kernel == "aten.clone" or (
-        task.layout == "mixed" and task.category in ("elementwise", "copy")
     )
 
 
