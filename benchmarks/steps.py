@@ -521,7 +521,7 @@ def main() -> None:
         print(f"| {row.name} | {row.measured:,g} {unit} | {one.seconds / one.ratio:.3g} s | {said} | "
               f"{one.exposed:.2g} s | {one.ratio:.2f} |")  # fmt: skip
     off = [abs(one.ratio - 1) for one in found if not one.row.name.endswith("1f1b")]
-    print(f"\nmedian error {100 * median(off):.0f} % of {len(off)} rows (without those of 1f1b)")
+    print(f"\nmedian error {100 * median(off):.1f} % of {len(off)} rows (without those of 1f1b)")
     for one in found:
         if one.row.memory is not None and one.reserved is not None:
             there = one.reserved / 2**30
