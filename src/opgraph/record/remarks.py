@@ -81,7 +81,8 @@ CODES: dict[str, Code] = {
         "Give typical inputs in Python.",
     ),
     "branch": Code(
-        "Which branch runs depends on data; the one with more work is counted, or the remark says which.",
+        "Which branch runs depends on data or on random numbers; the one with more work is counted, or the "
+        "remark says which.",
         "Profile each by itself where the difference matters.",
     ),
     "not-counted": Code(

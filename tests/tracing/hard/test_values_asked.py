@@ -8,6 +8,7 @@ import copy
 import ctypes
 import io
 import pickle
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -406,3 +407,48 @@ def test_a_real_table_that_fakes_were_written_to_has_no_values(
     profile = opgraph.profile(model, x)
     assert profile.tracing.tensors == "real"
     assert profile.totals.flops == flops_for_real(model, x) == 2 * (2 * 2 * 4 * 4)
+
+
+def drops_by_torch(m: Layers, x: Tensor) -> Tensor:
+    """As wav2vec2 leaves out layers in training."""
+    return x if torch.rand([]) < 0.5 else m.first(x)
+
+
+def chooses_rows(m: Layers, x: Tensor) -> Tensor:
+    return m.first(x[torch.empty(len(x)).bernoulli_(0.5) > 0])
+
+
+def drops_by_list(m: Layers, x: Tensor) -> Tensor:
+    return x if torch.randperm(4).tolist()[0] else m.first(x)
+
+
+def drops_by_python(m: Layers, x: Tensor) -> Tensor:
+    return x if random.random() < 0.5 else m.first(x)
+
+
+def drops_by_numpy(m: Layers, x: Tensor) -> Tensor:
+    return x if np.random.uniform() < 0.5 else m.first(x)
+
+
+@pytest.mark.parametrize(
+    "forward", [drops_by_torch, chooses_rows, drops_by_list, drops_by_python, drops_by_numpy]
+)
+@pytest.mark.parametrize("asks", [False, True])
+def test_figures_that_hang_on_random_numbers_are_said_to(forward, asks):
+    def run(m: Layers, x: Tensor) -> Tensor:
+        out = forward(m, x)
+        return out if not asks or out.sum() > -1e9 else m.second(out)
+
+    drawn = opgraph.profile(Layers(run), torch.randn(8, 4))
+    assert (drawn.tracing.tensors == "fake") != asks
+    assert [r.code for r in drawn.remarks if "one draw" in r.text] == ["branch"]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_random_numbers_that_only_go_into_results_are_no_remark(mode):
+    def run(m: Layers, x: Tensor) -> Tensor:
+        noise = F.dropout(m.first(x), 0.5) + torch.randn(4) * (torch.rand(8, 1) < 0.5)
+        return m.second(noise[torch.rand(8).argsort()[:4]])
+
+    found = opgraph.profile(Layers(run), torch.randn(8, 4), mode=mode)
+    assert not [r for r in found.remarks if "one draw" in r.text]

@@ -32,7 +32,7 @@ from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage, maker
 from opgraph.record.remarks import Remark
 from opgraph.sources.ranks import current, exchange_alike, finished, is_spread
-from opgraph.sources.weightless import places_for_masks
+from opgraph.sources.weightless import INDEXED, places_for_masks
 from opgraph.tracing.fake.cache import (
     CachedFunction,
     Result,
@@ -283,6 +283,24 @@ _WAITS = frozenset({"_c10d_functional.wait_tensor", "_c10d_functional._wrap_tens
 """Wait for a collective, or say that it is to be waited for: what they give is what they are given, though
 torch makes a fake one anew."""
 
+ONE_DRAW = Remark(
+    "branch",
+    "forward asks for the values of random numbers that it draws, and may choose its way by them (layers "
+    "left out at random, for instance): figures are those of one draw",
+)
+"""The remark on a run in which Python was told what was drawn."""
+
+
+_MASKS = (torch.bool, torch.uint8)
+
+
+@cache
+def _draws(func: Any) -> bool:
+    """Whether an operator draws random numbers and gives nothing else."""
+    drawn = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+    return drawn and "dropout" not in func.name()
+
+
 _REDUCED = torch.ops.c10d.allreduce_.default
 
 _BLANK = frozenset({
@@ -341,6 +359,7 @@ class KernelCapture(TorchDispatchMode):
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
         self._repeated = 0  # kernels that are known, and so can be made again
         self._unknown: dict[int, Any] = {}  # memory of real tensors that a fake one was written to
+        self._drawn: dict[int, Any] = {}  # and of random numbers that have values
         self._depth = torch._C._len_torch_dispatch_stack() + 1
 
     @contextmanager
@@ -512,6 +531,8 @@ class KernelCapture(TorchDispatchMode):
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
                 return parts
+        if self._drawn and self._chosen_by_draws(func, args):
+            self.notes[ONE_DRAW] = None
         writes = operator.mutated or operator.name in STATISTICS
         if writes and self.guard and self.guard.before(func, args, kwargs, self.memory.made):
             self._repeated -= 1  # has to be seen each time
@@ -519,6 +540,8 @@ class KernelCapture(TorchDispatchMode):
             if self.guard is not None and predictable and not (writes or operator.zero):
                 self.guard.needs(self.memory.live, self._to_come(operator, args, kwargs))
             out = func(*args, **kwargs)
+            if self._drawn or _draws(func):
+                self._follow_draws(func, tensors_of((*args, *kwargs.values())), out)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
             if self.guard is not None:
                 self.guard.needs(self.memory.live)
@@ -610,6 +633,8 @@ class KernelCapture(TorchDispatchMode):
             self._repeated += func in _BLANK  # whatever it gives, nothing hangs on its values
             if operator.category == "collective":
                 out = exchange_alike(operator.name, args, out)
+        if self._drawn or (not fakes and _draws(func)):
+            self._follow_draws(func, tensors, out)
         if type(out) is tuple and fakes:
             out = _apart(out, mode)
         elif type(out) is FakeTensor and out.layout in SPARSE:
@@ -649,6 +674,38 @@ class KernelCapture(TorchDispatchMode):
         for storage in (t.untyped_storage() for t in real):
             key = storage._cdata
             unknown[key] = weakref.ref(storage, partial(unknown.pop, key))
+
+    def _follow_draws(self, func: Any, given: Sequence[Tensor], out: Any) -> None:
+        """What is computed from random numbers alone is random, too. A remark where one is asked for its
+        value."""
+        of_draws = any if self.fake_mode is not None else all
+        drawn = bool(given) and of_draws(map(self.is_drawn, given))
+        results = tensors_of((out,))
+        if drawn and not results:
+            self.notes[ONE_DRAW] = None
+        if drawn or _draws(func):
+            for tensor in results:
+                if type(tensor) is Tensor and tensor.layout is torch.strided:
+                    storage = tensor.untyped_storage()
+                    key = storage._cdata
+                    self._drawn[key] = weakref.ref(storage, partial(self._drawn.pop, key))
+
+    def _chosen_by_draws(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether random numbers say how large a result is: as a mask, or as what is looked for. Places are
+        as many as there are."""
+        if torch.Tag.dynamic_output_shape not in getattr(func, "tags", ()):
+            return False
+        masks = func in INDEXED
+        return any(
+            self.is_drawn(t) and not (masks and t.dtype not in _MASKS)
+            for t in tensors_of(args[1:] if masks else args)
+        )
+
+    def is_drawn(self, tensor: Tensor) -> bool:
+        """Whether a real tensor has random numbers, or what was computed from them."""
+        if not self._drawn or type(tensor) is not Tensor or tensor.layout is not torch.strided:
+            return False
+        return tensor.untyped_storage()._cdata in self._drawn
 
     def _run_bodies(self, func: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
         """Operators that run functions: these run as often as without a compiler, and are counted."""

@@ -8,6 +8,7 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import threading
 import weakref
@@ -53,7 +54,7 @@ from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
-from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
+from opgraph.tracing.capture.kernels import OF_MANY, ONE_DRAW, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
 from opgraph.tracing.capture.scopes import (
     Call,
@@ -230,6 +231,7 @@ class Recorder:
                     stack.enter_context(each)
                 if self.capture.guard is not None:
                     stack.callback(self.capture.guard.restore_late)
+                stack.enter_context(self._drawing())
                 return self.complete(call()), None
         except InputError:
             raise
@@ -242,6 +244,16 @@ class Recorder:
             with self.capture.lock or nullcontext():
                 self.capture.over = True
             self._tell_of_threads(handed.left)
+
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        """A remark where what runs within draws random numbers that torch does not know of."""
+        before = _outside_draws()
+        try:
+            yield
+        finally:
+            if _outside_draws() != before:
+                self.capture.notes[DRAWN_OUTSIDE] = None
 
     def complete(self, result: Any) -> Any:
         """What a forward returned, with all that generators and the like in it have still to compute."""
@@ -818,6 +830,8 @@ class _Functions(TorchFunctionMode):
                 capture.lacking[id(func)] = f"forward {_READ[func]}"
             if func in _AS_VALUES and not capture.in_node and capture.is_unknown(args[0]):
                 capture.lacking[id(func)] = "forward takes values of a tensor out of torch"
+            if func in _AS_VALUES and not capture.in_node and capture.is_drawn(args[0]):
+                capture.notes[ONE_DRAW] = None
             if func in _NO_NODES:
                 if func in ADDRESSES:
                     return address(func, args, kwargs, recorder.asked)
@@ -853,6 +867,23 @@ class _Functions(TorchFunctionMode):
             outputs = record.outputs[: len(found.call.results)]  # and not what else was written to
             capture.keep(key, found, record.arguments, recorder.table.looks(outputs))
         return out
+
+
+DRAWN_OUTSIDE = Remark(
+    "branch",
+    "forward draws random numbers by Python's random or NumPy, and may choose its way by them (layers left "
+    "out at random, for instance): figures are those of one draw",
+)
+"""The remark on a run in which these went on."""
+
+
+def _outside_draws() -> tuple[Any, ...]:
+    """Where the random numbers of Python and NumPy are, of those that everybody has in common."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return (random.getstate(),)
+    name, keys, *rest = numpy.get_state()
+    return random.getstate(), name, keys.tobytes(), *rest
 
 
 _LATER = (Iterator, Coroutine, AsyncIterator)
