@@ -64,6 +64,18 @@ def test_a_warm_up_that_fails_leaves_nothing_to_the_attempt() -> None:
     assert [n.op for n in found.graph.nodes if n.kind == "call"] == ["exp"]
 
 
+class Leaves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.relu()
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize("how", [{"warm_up": True}, {"tracer": "hybrid"}])
+def test_a_warm_up_that_leaves_python_does_not(how) -> None:
+    found = opgraph.profile(Leaves(), torch.ones(4), partial=True, **how)
+    assert found.graph.failed.error.startswith("SystemExit")
+
+
 class Data(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[x > 0] if x.sum() > 0 else -x

@@ -354,7 +354,9 @@ def staged(
             try:
                 with guard.listening(), Pointers(guard.asked):
                     module(*args, **kwargs)
-            except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
+            except BaseException as error:  # what is wrong will show again, with a reason
+                if guard.interrupted(error):
+                    raise
                 before.restore()
                 guard.lacking.clear()
         stack.callback(guard.restore_late)
