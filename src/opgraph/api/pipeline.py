@@ -508,8 +508,9 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     added up, which is said."""
     from opgraph.sources.pipelines import Pipelined
     from opgraph.tracing import eager
-    from opgraph.tracing.modes.training import Training
+    from opgraph.tracing.modes.training import Training, still_parts
 
+    still = still_parts(model.module)
     if callable(options.loss):
         example = replace(example, beside=(options.loss,))
     make = partial(
@@ -518,6 +519,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         options.checkpointed,
         micro_batches=options.micro_batches or 1,
         loss_scaling=options.loss_scaling,
+        still=still,
     )
 
     def traced(step: Training) -> tuple[list[Outcome], Compiled | None]:
@@ -568,6 +570,8 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         begun = tuple(Begun(a, nodes[at].name) for a, at in step.begun if at < len(nodes))
         pipeline = Pipeline(model.module.rank, model.module.orders, begun, batch=step.batch)
         profile = replace(profile, pipeline=pipeline)
+    if still:
+        profile = _noting(profile, _left_in_eval(still))
     return replace(
         profile
         if options.loss != "auto"
@@ -575,6 +579,16 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         mode="train",
         convention=convention,
     )
+
+
+def _left_in_eval(still: Iterable[str]) -> Remark:
+    """That these parts stayed in eval mode, of which the outermost are named."""
+    outer = [n for n in sorted(still) if not any(n.startswith(f"{o}.") for o in still)]
+    names = ", ".join(outer[:_NAMED]) + ", …" * (len(outer) > _NAMED)
+    return Remark("modes", f"in eval mode as they were given, the rest in training mode: {names}")
+
+
+_NAMED = 3
 
 
 def _profile_of(

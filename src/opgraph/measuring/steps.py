@@ -21,7 +21,7 @@ from opgraph.sources.base import Model
 from opgraph.tracing.base import Prepare, arguments
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.modes import generation
-from opgraph.tracing.modes.training import Training, backward
+from opgraph.tracing.modes.training import Training, backward, still_parts
 from opgraph.tracing.state.process import free_bytes
 
 Run = Callable[[], Any]
@@ -85,7 +85,10 @@ def _training(
     """A step of training: gradients of the loss, and a step of the optimizer with its state there."""
     how = Training(options.optimizer, options.checkpointed, options.loss, options.accumulation)
     args, kwargs = how.prepare(module, args, kwargs, None)
+    still = still_parts(module)
     module.train()
+    for name, part in module.named_modules():
+        part.training &= name not in still
     weights = [w for w in module.parameters() if w.requires_grad and w.is_floating_point()]
     if not weights:
         raise TraceError("all weights of the model are frozen: there is nothing to train")

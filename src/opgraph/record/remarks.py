@@ -69,6 +69,10 @@ CODES: dict[str, Code] = {
         "What a step of training makes small was chosen here.",
         "Choose it with `--loss`.",
     ),
+    "modes": Code(
+        "The model was given in training mode, and parts of it in eval mode: these stayed so in the step.",
+        "Call `model.train()` before, if they are to be trained as the rest is.",
+    ),
     "made-up-data": Code(
         "The forward caught the error that it met where a value of the data was asked for, and "
         "may take another way with real data.",

@@ -581,3 +581,36 @@ def test_the_step_of_modules_that_look_alike_is_run_once(monkeypatch, optimizer)
     assert len(ran) == 2 + 1 + 5 + 1
     assert once.nodes == each.nodes
     assert once == each
+
+
+class Normed(nn.Sequential):
+    """One whose statistics stay, as fine-tuned detectors have them."""
+
+    def __init__(self, *, stays: bool):
+        super().__init__(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4), nn.Dropout()))
+        self.stays = stays
+
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].train(mode and not self.stays)
+        return self
+
+
+def test_what_is_left_in_eval_mode_stays_so():
+    found = opgraph.profile(Normed(stays=True).train(), torch.ones(2, 4), mode="train")
+    (norm,) = [n for n in found.graph.nodes if n.op == "batch_norm"]
+    assert "training=True" not in norm.arguments
+    assert not any("dropout" in n.op and n.kernels for n in found.graph.nodes)
+    assert [r.text for r in found.remarks if r.code == "modes"] == [
+        "in eval mode as they were given, the rest in training mode: 1"
+    ]
+
+
+@pytest.mark.parametrize("model", [Normed(stays=False).train(), Normed(stays=True).eval()])
+def test_all_of_a_model_is_trained_where_nobody_says_otherwise(model):
+    before = [m.training for m in model.modules()]
+    found = opgraph.profile(model, torch.ones(2, 4), mode="train")
+    (norm,) = [n for n in found.graph.nodes if n.op == "batch_norm"]
+    assert "training=True" in norm.arguments
+    assert not [r for r in found.remarks if r.code == "modes"]
+    assert [m.training for m in model.modules()] == before

@@ -129,10 +129,11 @@ class Training:
     those of another. With `loss_scaling` the loss is multiplied by a scale, and the gradients divided by it
     before the optimizer, as `torch.amp.GradScaler` does it.
 
-    Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
-    beginning, for every weight that gets a gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for`
-    takes, and `found` the one that was used. Of a pipeline, `begun` is what this rank began at which node,
-    and `batch` that of a step, which all of its ranks go through.
+    Weights that are frozen stay so, and what is `still` (see `still_parts`) in eval mode. It is not the
+    first step: what the optimizer keeps is there from the beginning, for every weight that gets a
+    gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for` takes, and `found` the one that was
+    used. Of a pipeline, `begun` is what this rank began at which node, and `batch` that of a step,
+    which all of its ranks go through.
 
     Raises `TraceError` when there is no such optimizer.
     """
@@ -145,6 +146,7 @@ class Training:
         accumulation: bool = False,
         micro_batches: int = 1,
         loss_scaling: bool = False,
+        still: frozenset[str] = frozenset(),
     ) -> None:
         name, _, way = optimizer.partition("-")
         if name not in OPTIMIZERS or (way and way not in WAYS):
@@ -157,7 +159,7 @@ class Training:
         self._optimizer, self._way = name, way
         self._checkpointing, self._accumulation = checkpointing, accumulation
         self._loss, self._micro_batches = loss, micro_batches
-        self._loss_scaling = loss_scaling
+        self._loss_scaling, self._still = loss_scaling, still
         self._offloaded = False
 
     def prepare(
@@ -196,8 +198,8 @@ class Training:
         within: Capture = forward,
     ) -> Runner:  # fmt: skip
         """The capture of the step, in which the forward is captured by `within`."""
-        for part in module.modules():
-            part.training = True
+        for name, part in module.named_modules():
+            part.training = name not in self._still
         kept = _kept(self._optimizer)
         self._offloaded = is_offloaded(module.modules())
         recorders: list[Recorder] = []
@@ -317,6 +319,15 @@ class Training:
                     stepper.step()
         if together:
             recorder.divide(recorder.records[first:])
+
+
+def still_parts(module: nn.Module) -> frozenset[str]:
+    """The paths of what somebody has left in eval mode in a model that is in training mode, as one does
+    with normalizations whose statistics are to stay. Of a model in eval mode nothing is known to be left.
+    """
+    if not module.training:
+        return frozenset()
+    return frozenset(name for name, part in module.named_modules() if not part.training)
 
 
 def backward(loss: Tensor, start: Tensor | None = None) -> None:
