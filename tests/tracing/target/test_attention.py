@@ -90,3 +90,18 @@ def test_amd_runs_what_aotriton_has(asked, chosen):
 )
 def test_other_devices(asked, cpu, mps):
     assert (attention_kernel(asked, "cpu"), attention_kernel(asked, "mps")) == (cpu, mps)
+
+
+@pytest.mark.parametrize(
+    ("order", "off", "chosen"),
+    [
+        (("flash", "cudnn"), {"efficient", "math"}, "mmfffff"),
+        (("efficient", "flash"), {"cudnn", "math"}, "eeeeeee"),
+        (("cudnn", "flash"), {"efficient", "math"}, "mmccccc"),
+        (("math", "flash"), {"cudnn", "efficient"}, "mmmmmmm"),
+        (("math", "flash"), {"cudnn", "efficient", "math"}, "mmfffff"),
+    ],
+)
+def test_kernels_are_tried_in_the_order_that_was_asked_for(order, off, chosen):
+    asked = call("float16", off=frozenset(off), order=order)
+    assert [attention_kernel(asked, name) for name in NAMES] == [SHORT[c] for c in chosen]

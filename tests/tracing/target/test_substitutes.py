@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -427,3 +428,23 @@ def test_flexible_attention_is_trained_on_a_gpu() -> None:
     assert flops == {"flex_attention": 2 * product, "flex_attention_backward": 5 * product}
     with pytest.raises(opgraph.TraceError, match="does not support backward on CPU"):
         opgraph.profile(model, x, mode="train", loss="sum", target="cpu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "kernel"),
+    [
+        ("FLASH_ATTENTION CUDNN_ATTENTION", "aten._scaled_dot_product_flash_attention"),
+        ("EFFICIENT_ATTENTION FLASH_ATTENTION", "aten._scaled_dot_product_efficient_attention"),
+        ("MATH FLASH_ATTENTION", "aten.bmm"),
+    ],
+)
+def test_attention_is_by_the_kernel_that_is_asked_for_first(asked, kernel):
+    class Asks(nn.Module):
+        def forward(self, x):
+            order = [getattr(SDPBackend, name) for name in asked.split()]
+            with sdpa_kernel(order, set_priority=True):
+                return functional.scaled_dot_product_attention(x, x, x)
+
+    x = torch.zeros(2, 1, 16, 64, dtype=torch.bfloat16)
+    found = opgraph.profile(Asks(), x, target="cuda:9.0")
+    assert kernel in {k.op for n in found.graph.nodes for k in n.kernels}

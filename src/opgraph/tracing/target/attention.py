@@ -24,7 +24,8 @@ MOST = 65_535
 class Attention:
     """A call: dtype, dimensions of its tensors, sizes of q [batch, heads, queries, head_size] and of k and
     v beside it, and what is asked for. `dense` says that the last dimension of all three is contiguous;
-    `off` are kernels that are not to be taken."""
+    `off` are kernels that are not to be taken, `order` is that in which they are to be tried where somebody
+    says so (`sdpa_kernel(..., set_priority=True)`)."""
 
     dtype: str
     queries: int
@@ -45,6 +46,7 @@ class Attention:
     gradient: bool = False
     dense: bool = True
     off: frozenset[AttentionKernel] = frozenset()
+    order: tuple[AttentionKernel, ...] = ()
 
 
 def attention_kernel(call: Attention, target: str) -> AttentionKernel:
@@ -56,17 +58,20 @@ def attention_kernel(call: Attention, target: str) -> AttentionKernel:
         return "flash" if fused and call.dimensions == 4 and "flash" not in call.off else "math"
     if device == "mps":
         return "metal" if call.dropout == 0 and not call.gradient else "math"
-    if not _possible(call):
+    if not _possible(call) or (call.order[:1] == ("math",) and "math" not in call.off):
         return "math"
     if capability.startswith("gfx"):
         return _on_rocm(call)
     generation = tuple(map(int, capability.split(".")))
-    possible: tuple[tuple[AttentionKernel, bool], ...] = (
-        ("cudnn", generation[0] in (9, 10) and _cudnn(call)),
-        ("flash", _flash(call, generation)),
-        ("efficient", _efficient(call, generation)),
-    )
-    return next((kernel for kernel, able in possible if able and kernel not in call.off), "math")
+    preferred = generation[0] in (9, 10) or bool(call.order)
+    possible: dict[AttentionKernel, bool] = {
+        "cudnn": preferred and generation >= (8, 0) and _cudnn(call),
+        "flash": _flash(call, generation),
+        "efficient": _efficient(call, generation),
+        "math": True,
+    }
+    order = call.order or tuple(possible)
+    return next((k for k in order if possible.get(k, False) and k not in call.off), "math")
 
 
 def _possible(call: Attention) -> bool:

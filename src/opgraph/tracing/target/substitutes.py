@@ -534,14 +534,31 @@ def _rewired(function: Any, names: Mapping[str, Any]) -> Any:
     return made
 
 
-_BACKENDS = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
+_BACKENDS = {
+    "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH",
+    "cudnn": "CUDNN_ATTENTION",
+}  # fmt: skip
 
 _ENABLED: Mapping[AttentionKernel, Callable[[], bool]] = {
     "flash": torch.backends.cuda.flash_sdp_enabled,
     "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
     "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
+    "math": torch.backends.cuda.math_sdp_enabled,
 }
 """What says whether a kernel may be taken (`sdpa_kernel`)."""
+
+
+def _order() -> tuple[AttentionKernel, ...]:
+    """In which order kernels are to be tried; none where nobody has said so, and a device has its own."""
+    asked = torch._C._get_sdp_priority_order()
+    if asked in _USUAL:
+        return ()
+    named: dict[int, Any] = {int(getattr(SDPBackend, b)): k for k, b in _BACKENDS.items()}
+    return tuple(named[number] for number in asked if number in named)
+
+
+_USUAL = ([1, 2, 0, 3, 4], [3, 1, 2, 0], [3, 1, 2, 0, 4])
+"""The orders that torch itself sets: at first, and on devices where cuDNN's kernel comes first."""
 
 
 def _described(
@@ -565,6 +582,7 @@ def _described(
         gradient=gradient and any(t.requires_grad for t in (query, key, value)),
         dense=all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (query, key, value)),
         off=frozenset(kernel for kernel, enabled in _ENABLED.items() if not enabled()),
+        order=_order(),
     )  # fmt: skip
 
 
