@@ -77,6 +77,7 @@ def ranks(world_size: int, rank: int = 0) -> Iterator[World]:
         stack.enter_context(patch.object(Tensor, "pin_memory", lambda tensor, *_: tensor))
         stack.enter_context(patch.object(Tensor, "is_pinned", lambda *_: True))
         stack.enter_context(patch.object(sys, "excepthook", sys.excepthook))
+        stack.callback(setattr, dist.distributed_c10d, "_backend", dist.distributed_c10d._backend)
         stack.callback(_forget)
         dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
         stack.callback(_leave)

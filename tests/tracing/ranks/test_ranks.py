@@ -43,6 +43,7 @@ def test_all_ranks_together_do_the_work_of_the_model(name: str, copies: int) -> 
 
 def test_a_step_of_a_sharded_model_leaves_all_as_it_was() -> None:
     names = dict(os.environ), sys.excepthook, DeviceMesh.__init__, torch.UntypedStorage.resize_
+    backend = dist.distributed_c10d._backend
     with opgraph.ranks(WORLD):
         model = PROGRAMS["fsdp"]()
         weights = dict(model.named_parameters())
@@ -53,6 +54,7 @@ def test_a_step_of_a_sharded_model_leaves_all_as_it_was() -> None:
     after = dict(os.environ), sys.excepthook, DeviceMesh.__init__, torch.UntypedStorage.resize_
     assert names == after
     assert not dist.is_initialized()
+    assert dist.distributed_c10d._backend == backend
 
 
 def test_gathered_weights_are_alive_while_they_are_used() -> None:

@@ -231,6 +231,19 @@ def test_nothing_is_left_behind(tracer: str, state: Callable[[nn.Module], Any]) 
     assert sys.gettrace() is None
 
 
+def test_what_dynamo_says_of_its_time_and_its_frames_has_nothing_of_ours() -> None:
+    from torch._dynamo import convert_frame, utils
+
+    def said() -> tuple[object, ...]:
+        counted = dict(convert_frame.FRAME_COMPILE_COUNTER), convert_frame.FRAME_COUNTER
+        return (*counted, utils.compile_times("csv"), utils.op_count, utils.curr_frame)
+
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    before = said()
+    opgraph.profile(nn.Linear(4, 4), torch.ones(2, 4), tracer="dynamo")
+    assert said() == before
+
+
 def test_dynamos_own_counters_count_nothing_of_ours() -> None:
     torch.compile(nn.Linear(4, 4), backend="eager")(torch.zeros(2, 4))
     before = {name: dict(found) for name, found in torch._dynamo.utils.counters.items()}

@@ -149,6 +149,8 @@ def clean() -> Iterator[Looked]:
     sizes, before = (pgo._CODE_STATE, pgo._INIT_CODE_STATE), len(reasons)
     counters, metrics = torch._dynamo.utils.counters, torch._dynamo.utils._compilation_metrics
     counted, measured = copy.deepcopy(counters), list(metrics)
+    tables = [(table, copy.deepcopy(dict(table))) for table in _tables()]
+    numbers = [(owner, name, getattr(owner, name)) for owner, name in _numbers()]
     looked, backends = Looked(), torch._dynamo.eval_frame.cached_backends
     others = set(backends)
     try:
@@ -177,6 +179,29 @@ def clean() -> Iterator[Looked]:
         counters.update(counted)
         metrics.clear()
         metrics.extend(measured)
+        for table, was in tables:
+            table.clear()
+            table.update(was)
+        for owner, name, number in numbers:
+            setattr(owner, name, number)
+
+
+def _tables() -> list[dict[Any, Any]]:
+    """What Dynamo keeps of how long it took (`torch._dynamo.utils.compile_times`), and how often."""
+    utils = torch._dynamo.utils
+    return [
+        utils.compilation_time_metrics,
+        utils.cumulative_time_spent_ns,
+        torch._dynamo.convert_frame.FRAME_COMPILE_COUNTER,
+    ]
+
+
+def _numbers() -> list[tuple[Any, str]]:
+    """Where it counts frames and operators."""
+    utils = torch._dynamo.utils
+    return [
+        (torch._dynamo.convert_frame, "FRAME_COUNTER"), (utils, "curr_frame"), (utils, "op_count"),
+    ]  # fmt: skip
 
 
 class Watch:
