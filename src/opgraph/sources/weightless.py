@@ -8,8 +8,10 @@ that are too big even for that moment are made without memory from the start.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -135,10 +137,27 @@ def give_back() -> None:
         _give_back(0)
 
 
+def bring_compiler() -> None:
+    """Import torch's compiler, as torch does when it makes its first mode of fake tensors. That notes where
+    files are to be, in the environment and in `tempfile`: whoever needs it finds it out again, until which
+    a person may say otherwise."""
+    if "torch._dynamo" in sys.modules:
+        return
+    names, folder = set(os.environ), tempfile.tempdir
+    try:
+        importlib.import_module("torch._dynamo")
+    finally:
+        for name in os.environ.keys() - names:
+            del os.environ[name]
+        tempfile.tempdir = folder
+
+
 class Moved:
     """The parameters that were moved in one build, so that shared ones stay shared, and their bytes."""
 
     def __init__(self, pretend: bool) -> None:
+        if pretend:
+            bring_compiler()
         self.mode = FakeTensorMode(allow_non_fake_inputs=True) if pretend else None
         self.twins = WeakIdKeyDictionary()
         self.bytes = 0

@@ -24,6 +24,7 @@ import resource
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -249,6 +250,65 @@ def test_a_gradient_that_was_there_is_there_again() -> None:
     before = Looks.of(model.layer.weight)
     profiled(model)
     assert Looks.of(model.layer.weight) == before
+
+
+@pytest.mark.parametrize("run", ["fake", "real", "failed on real"])
+@pytest.mark.parametrize("of", ["weight", "kept"])
+def test_a_tensor_that_had_hooks_has_those_alone(of: str, run: str) -> None:
+    def hooked(self: Any) -> None:
+        tensor = self.kept if of == "kept" else self.layer.weight
+        tensor.register_hook(_twice)
+        tensor.register_post_accumulate_grad_hook(print)
+
+    model = Changing(hooked, run)
+    model.kept = torch.ones(8, requires_grad=True)
+    tensor: Any = model.kept if of == "kept" else model.layer.weight
+    tensor.register_hook(_plus)
+    tensor.register_post_accumulate_grad_hook(repr)
+    profiled(model)
+    assert [*tensor._backward_hooks.values()] == [_plus]
+    assert [*tensor._post_accumulate_grad_hooks.values()] == [repr]
+
+
+class Switched:
+    """How timm has settings: an object of a class sets a global as it is made and left."""
+
+    def __init__(self, value: bool) -> None:
+        global SWITCH
+        self.before, SWITCH = SWITCH, value
+
+
+SWITCH = False
+
+
+def test_what_a_class_of_a_library_sets_as_an_object_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library: Any = ModuleType("switched")
+    library.__file__ = "/site-packages/switched.py"
+    library.SWITCH = False
+    code = Switched.__init__.__code__
+    made = type(Switched.__init__)(code, vars(library))
+    library.Switched = type("Switched", (), {"__init__": made, "__module__": "switched"})
+    monkeypatch.setitem(sys.modules, "switched", library)
+    monkeypatch.setitem(globals(), "switched", library)
+    profiled(Changing(lambda _: switched.Switched(True)))  # type: ignore[name-defined] # noqa: F821
+    assert library.SWITCH is False
+
+
+ALONE = """
+import os, tempfile, torch
+import opgraph
+before = dict(os.environ)
+opgraph.profile(torch.nn.ReLU(), torch.ones(2))
+assert dict(os.environ) == before, os.environ.keys() - before.keys()
+assert tempfile.tempdir is None
+"""
+
+
+def test_the_first_profile_leaves_the_environment_as_it_was() -> None:
+    """It imports torch's compiler, which notes there where its files are."""
+    subprocess.run([sys.executable, "-c", ALONE], check=True)
 
 
 def test_a_backward_through_a_forward_before_the_profile_still_works() -> None:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from opgraph.inputs.context import RULES, Context, rule
 from opgraph.record.errors import first_line
-from opgraph.sources.weightless import RealMasks, pretended
+from opgraph.sources.weightless import RealMasks, bring_compiler, pretended
 
 
 @rule("input_ids")
@@ -213,6 +213,7 @@ def _features(c: Context, ask: Callable[..., Any]) -> list[Tensor]:
             value = c.value(name)
             if value is not None:
                 given[name] = value
+    bring_compiler()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     quiet = patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", new=True)
     with pretended(c.module, mode), torch.no_grad(), warnings.catch_warnings(), RealMasks(), quiet:

@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from opgraph.sources.weightless import INDEXED
+from opgraph.sources.weightless import INDEXED, bring_compiler
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -95,6 +95,7 @@ class RunMode(FakeTensorMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
+        bring_compiler()
         _made(self, allow_non_fake_inputs=True)
         self.threads = {threading.get_ident()}
         self.unheard = 0

@@ -116,6 +116,8 @@ _UNWANTED = frozenset(
 """Methods that Python calls by itself, and not in a forward that does not name the class."""
 _GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
 """What code names that changes globals as entries of a dictionary."""
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""The tables of what runs as a tensor gets its gradient."""
 _OF_LOGGERS = frozenset({"getLogger", "dictConfig", "fileConfig"})
 """What code names that changes loggers, perhaps all of them."""
 _BY_TEXT = frozenset({"modules", "import_module", "__import__"})
@@ -393,7 +395,7 @@ class Reach:
             self._look((item.grad_fn,))
         elif item.grad is not None:
             self._look((item.grad,))
-        self._look((item.__dict__,))
+        self._look((item.__dict__, *(getattr(item, name, None) for name in _HOOKS)))
 
     def _node(self, item: Any) -> None:
         """What autograd knows of an operator: what somebody put there, and what came before."""
@@ -995,7 +997,12 @@ def _changeable(
 
 
 def _told(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """What methods of a library's class itself, of these names, change: the class, and what they keep."""
+    """What methods of a library's class itself, of these names, change: the class, and what they keep; and
+    the globals that its objects set as they are made, entered and left."""
+    for name in _SETTING & vars(cls).keys():
+        method = vars(cls)[name]
+        if isinstance(method, FunctionType) and _named(method.__code__)[1]:
+            yield {name: method}, name
     for name in names & vars(cls).keys():
         method = vars(cls)[name]
         if isinstance(method, (classmethod, staticmethod)):
@@ -1003,6 +1010,7 @@ def _told(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], st
             yield from _kept_by(method.__func__)
 
 
+_SETTING = frozenset({"__init__", "__enter__", "__exit__"})
 _BY_NAME = frozenset({"setattr", "delattr", "vars"})
 _FILL = frozenset({"pop", "update", "setdefault", "clear"})
 _ADD = frozenset({"append", "add", "insert", "extend", "remove", "discard"})
