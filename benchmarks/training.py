@@ -501,7 +501,7 @@ MORE = {
         Case(name, partial(with_values, name, size))
         for name, size in (
             ("SenseTime/deformable-detr", 64), ("hustvl/yolos-tiny", 64), ("rtdetr_r18vd", 160),
-            ("facebook/mask2former-swin-tiny-coco-instance", 64), ("grounding-dino-tiny", 64),
+            ("facebook/mask2former-swin-tiny-coco-instance", 64), ("grounding-dino-tiny", 224),
             ("yolov8n-obb", 64), ("yolo26n-pose", 64),
         )
     ),
