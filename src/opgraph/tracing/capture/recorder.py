@@ -52,7 +52,7 @@ from opgraph.record.graph import (
 )
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
-from opgraph.sources.ranks import is_spread, local, spread_as, transfers
+from opgraph.sources.ranks import current, is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
 from opgraph.tracing.capture.kernels import OF_MANY, ONE_DRAW, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
@@ -878,12 +878,14 @@ DRAWN_OUTSIDE = Remark(
 
 
 def _outside_draws() -> tuple[Any, ...]:
-    """Where the random numbers of Python and NumPy are, of those that everybody has in common."""
+    """Where the random numbers of Python and NumPy are, of those that everybody has in common. Among many
+    ranks not Python's, by which torch numbers what it exchanges."""
+    python = random.getstate() if current() is None else None
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
-        return (random.getstate(),)
+        return (python,)
     name, keys, *rest = numpy.get_state()
-    return random.getstate(), name, keys.tobytes(), *rest
+    return python, name, keys.tobytes(), *rest
 
 
 _LATER = (Iterator, Coroutine, AsyncIterator)
