@@ -89,7 +89,7 @@ def planned(
         first, *more = sorted(axes.pop("batch_size", (None,)), key=lambda batch: batch or 0)
         if len(more) < 2:
             raise InputError("batches are derived between two that are traced",
-                             hint="batch_size=[1, 8, 32, 128]")  # fmt: skip
+                             hint="give three or more: --batch-size 1,8,32,128")  # fmt: skip
         axes["batch_size"] = (first, more[-1], *more[:-1])
     plan = Plan(_named(models), axes, shared, derive)
     scheme_of(shared.get("weights"), shared.get("group_size"), shared.get("activations"), None)
