@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -86,7 +87,7 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
     if library is None or not library.heads:
         _without_head(options, f"a model from {source.name}")
     try:
-        with lazy_imports(), uncollected():
+        with lazy_imports(), uncollected(), nullcontext() if library is None else _quietly():
             model = source.build(rest, options)
     except UnknownModel as error:
         if error.hint is not None:
@@ -97,6 +98,13 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
         return model
     note = no_effect("trust", f"{model.info.name} brings no code of its own")
     return replace(model, info=model.info.noting(note))
+
+
+def _quietly() -> AbstractContextManager[None]:
+    # What a library imports says what it could not load for other machines.
+    from opgraph.sources.building import quietly
+
+    return quietly()
 
 
 def required(spec: str) -> tuple[Source, str]:
