@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from opgraph.analysis.timing.streams import (
     KERNELS,
     PACKED,
@@ -12,7 +15,7 @@ from opgraph.analysis.timing.streams import (
     overlapped,
     sources,
 )
-from opgraph.analysis.timing.workload import NOTHING, Task, Work
+from opgraph.analysis.timing.workload import NOTHING, SAVED, Task, Work
 from opgraph.record.graph import Collective, Graph, Kernel, Node
 from opgraph.record.kinds import CollectiveKind
 
@@ -88,6 +91,69 @@ def test_gradients_are_packed_when_those_before_are_reduced() -> None:
     ]
     adds, *_ = overlapped(works, [1, 4, 1], {2: (1,)})
     assert adds == [1, 4, 1]
+
+
+def test_a_wait_is_shared_out_over_the_queues_that_are_busy() -> None:
+    """A kernel from 0 to 1; a shard goes to the device from 0 to 4, is packed until 5, and gathered until
+    7, for which a kernel waits from 1 to 7."""
+    up = exchange(2, kind=CollectiveKind.UPLOAD)
+    works = [kernel(1), up, kernel(3, PACKED), exchange(4), kernel(5)]
+    adds, found, slots = overlapped(works, [1, 4, 1, 2, 1], {3: (2,), 4: (3,), 5: (4,)})
+    assert adds == [1, 3, 1, 2, 1]
+    assert (found.seconds, found.exposed) == (6, 5)
+    waits = [(s.node, s.begin, s.end) for s in slots if s.queue == WAITING]
+    assert waits == [(2, 1, 4), (3, 4, 5), (4, 5, 7)]
+
+
+Runs = list[tuple[str | CollectiveKind, str, int, list[int]]]
+"""What is run, in which group, for how long, and which of those before it reads."""
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Runs:
+    names = [
+        "aten.mm", "aten.mm", "", PACKED, "aten._foreach_copy_",
+        "fsdp.split_with_sizes_copy", "fsdp.chunk_cat", *CollectiveKind,
+    ]  # fmt: skip
+    return [
+        (
+            draw(st.sampled_from(names)),
+            draw(st.sampled_from(("", "dp", "tp", SAVED))),
+            draw(st.integers(0, 9)),
+            draw(st.lists(st.integers(1, node - 1), max_size=3, unique=True)) if node > 1 else [],
+        )
+        for node in range(1, draw(st.integers(2, 14)))
+    ]
+
+
+@given(runs())
+def test_no_queue_holds_up_kernels_longer_than_it_runs(found: Runs) -> None:
+    """Whatever is run: a wait is for what runs at that time, and all that is waited for and run is the
+    whole time."""
+    works = [
+        exchange(node, group, name)
+        if isinstance(name, CollectiveKind)
+        else Work(node, NOTHING)
+        if not name
+        else kernel(node, name)
+        for node, (name, group, *_) in enumerate(found, start=1)
+    ]
+    taken = [float(seconds) if name else 0.0 for name, _, seconds, _ in found]
+    made_by = {node: tuple(read) for node, (*_, read) in enumerate(found, start=1)}
+    adds, all_, slots = overlapped(works, taken, made_by)
+    assert all(0 <= a <= t for a, t in zip(adds, taken, strict=True))
+    end = max((s.end for s in slots), default=0)
+    assert sum(adds) == end
+    waits = [s for s in slots if s.queue == WAITING]
+    saved = [w.node for w in works if w.task.collective and not w.task.beside]
+    beside = [s for s in slots if s.queue not in (KERNELS, WAITING) and s.node not in saved]
+    for wait in waits:
+        (its,) = (s for s in beside if s.node == wait.node)
+        assert its.begin <= wait.begin < wait.end <= its.end
+    idle = sum(s.end - s.begin for s in waits)
+    busy = sum(s.end - s.begin for s in slots if s not in beside and s not in waits)
+    assert idle + busy == end
+    assert all_.exposed <= all_.seconds
 
 
 def test_the_optimizer_begins_when_all_gradients_are_reduced() -> None:

@@ -1,6 +1,7 @@
 """The queues of a device that exchanges something with others: kernels run one after the other in one, and
 the collectives of each group in another, which starts one when what it reads is there. What a kernel waits
-for is exposed; what runs beside others is not.
+for is exposed, in the queue that is busy with it at the time: of a gather that itself waits for its shards,
+these first. What runs beside kernels is not exposed.
 
 The order is the one in which a program launched the work, and the waits are those of its data, so that
 prefetching and resharding are as the program does them. What torch's `fully_shard` packs for a gather is
@@ -15,7 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from opgraph.analysis.timing.workload import Work
 from opgraph.record.graph import Collective, Graph
@@ -135,6 +136,12 @@ def group_of(each: Collective) -> str:
     )
 
 
+_End: TypeAlias = tuple[float, int]
+"""When something ends, and the place of the work that does."""
+
+_START: _End = 0.0, -1
+
+
 def overlapped(
     works: Sequence[Work],
     seconds: Sequence[float],
@@ -148,15 +155,15 @@ def overlapped(
     when each runs, and when kernels wait. In a pipeline other stages let nodes run when it `begins`, and
     are done at the end, `until` when the rank waits. Work that is slower to launch than to run holds up
     what follows until it is `launched`, by its place."""
-    queues: dict[Hashable, float] = {}
-    ends: dict[int, float] = {}
-    causes: dict[int, int] = {}
+    queues: dict[Hashable, _End] = {}
+    ends: dict[int, _End] = {}
+    began: dict[int, _End] = {}  # beside kernels: when, and what it waited for until then
     adds = [0.0] * len(works)
     slots: list[Slot] = []
-    last = {"apart": 0.0, "reduced": 0.0}
-    reduced = latest = arrived = -1
+    apart = reduced = latest = _START
+    arrived = -1
     bubble = 0.0
-    clock = end_of_all = total = 0.0
+    clock = total = 0.0
 
     made_by = _that_run(made_by, works)
     packed = set[int]()
@@ -165,77 +172,79 @@ def overlapped(
             packed.update(made_by.get(w.node, ()))
     link: Hashable = None  # of what was reduced last, on which gradients go to the host
 
-    def wait(until: float, cause: int, *, bubble: bool = False) -> None:
-        adds[cause] += until - clock
-        work = works[cause]
-        slots.append(
-            Slot(work.node, work.task.kernel, WAITING, clock, until, work.task.collective, bubble)
-        )
+    def wait(begin: float, until: float, cause: int, *, bubble: bool = False) -> None:
+        adds[cause] += until - begin
+        node, task = works[cause][:2]
+        slots.append(Slot(node, task.kernel, WAITING, begin, until, task.collective, bubble))
+
+    def wait_for(until: float, cause: int) -> None:
+        """Kernels wait from now on, and first for what the cause itself waits for."""
+        chain = []
+        while until > clock:
+            begin, before = began[cause]
+            if until > begin:
+                chain.append((max(begin, clock), until, cause))
+            until, cause = begin, before
+        for each in reversed(chain):
+            wait(*each)
 
     for i, (work, taken) in enumerate(zip(works, seconds, strict=True)):
         task = work.task
         allowed = begins.get(work.node, 0.0) if begins else 0.0
         if allowed > clock and arrived >= 0:
             bubble += allowed - clock
-            wait(allowed, arrived, bubble=True)
+            wait(clock, allowed, arrived, bubble=True)
             clock = allowed
-        ready, cause = 0.0, -1
-        for node in made_by.get(work.node, ()):
-            if node != work.node and ends.get(node, 0.0) > ready:
-                ready, cause = ends[node], causes[node]
+        ready = max((ends[n] for n in made_by.get(work.node, ()) if n != work.node and n in ends),
+                    default=_START)  # fmt: skip
         each = task.collective
         packs = task.kernel == PACKED or (task.kernel in CONVERTED and work.node in packed)
         packs |= task.beside and each is not None and each.kind is CollectiveKind.UPLOAD
         if task.beside or packs:
             if packs:
-                ready = max(ready, last["apart"])
+                ready = max(ready, apart)
             queue: Hashable = PACKED
             if each is not None and each.kind is CollectiveKind.DOWNLOAD:
                 queue = link
             elif each is not None and not packs:
                 queue = (each.ranks, each.stride, each.group, each.kind in SENT)
                 link = queue if each.kind in REDUCED else link
-            begin = max(queues.get(queue, 0.0), ready)
-            end = queues[queue] = begin + taken
+            begin, _ = began[i] = max(queues.get(queue, _START), ready)
+            end = queues[queue] = begin + taken, i
             name = PACKING if each is None else group_of(each)
-            slots.append(Slot(work.node, task.kernel, name, begin, end, each))
-            cause = i
+            slots.append(Slot(work.node, task.kernel, name, begin, begin + taken, each))
             if each is not None:
                 total += taken
                 if each.kind in SENT:
                     arrived = i
                 if each.kind is CollectiveKind.REDUCE_SCATTER:
-                    last["reduced"], reduced = end, i
+                    reduced = end
         elif taken or task.kernel:
-            if task.kernel in GRADIENTS_PACKED and last["reduced"] > ready:
-                ready, cause = last["reduced"], reduced
-            if ready > clock:
-                wait(ready, cause)
-                clock = ready
+            if task.kernel in GRADIENTS_PACKED:
+                ready = max(ready, reduced)
+            wait_for(*ready)
+            clock = max(clock, ready[0])
             held = launched.get(i, taken)
-            end = clock + held
             name = ON_HOST if task.on_host else KERNELS if each is None else group_of(each)
             slots.append(Slot(work.node, task.kernel, name, clock, clock + min(taken, held), each))
-            clock = end
+            clock += held
+            end = clock, i
             adds[i] += held
             total += 0.0 if each is None or task.flops else taken
-            cause = i
             if task.kernel == TAKEN_APART:
-                last["apart"] = end
+                apart = end
         else:  # what is but launched waits for nothing
             end = ready
             clock += launched.get(i, 0.0)
             adds[i] += launched.get(i, 0.0)
-        if end >= ends.get(work.node, 0.0):
-            ends[work.node], causes[work.node] = end, cause
-        if end > end_of_all:
-            end_of_all, latest = end, cause
-    if end_of_all > clock:
-        wait(end_of_all, latest)
-    clock = max(clock, end_of_all)
+        ends[work.node] = max(end, ends.get(work.node, _START))
+        latest = max(latest, end)
+    wait_for(*latest)
+    clock = max(clock, latest[0])
     if until > clock and arrived >= 0:
         bubble += until - clock
-        wait(until, arrived, bubble=True)
+        wait(clock, until, arrived, bubble=True)
     beside = sum(a for a, w in zip(adds, works, strict=True)
                  if w.task.collective is not None and not w.task.flops)  # fmt: skip
-    return adds, Communication(total, max(0.0, beside - bubble), bubble=bubble), slots
+    exposed = min(max(0.0, beside - bubble), total)  # but for rounding it is between the two
+    return adds, Communication(total, exposed, bubble=bubble), slots
