@@ -11,8 +11,11 @@ from torch import nn
 
 import opgraph
 from opgraph.analysis.measured.times import curve
+from opgraph.api.pipeline import prepared
 from opgraph.cli import main
 from opgraph.measuring.running import together
+from opgraph.measuring.steps import step_of
+from opgraph.options import Options
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.names import canonical
 from opgraph.record.run import RunEvent, RunRecord
@@ -156,3 +159,12 @@ def test_what_the_profiler_adds_is_taken_out() -> None:
     assert python.seconds == pytest.approx(0.8 - product.seconds)  # what is left of a plain step
     assert found.seconds == 0.8
     assert found.overhead == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "fcn_resnet50", "google/vit-base-patch16-224"])
+def test_labels_are_where_the_model_is(name: str) -> None:
+    """On a device that has no values, which holds operands of another to be as wrong as a GPU does."""
+    options = Options(mode="train")
+    built, example = prepared(name, None, None, options)
+    step = step_of(built, example, options, torch.device("meta"))
+    assert step.ready(None)().is_meta

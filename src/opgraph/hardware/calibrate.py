@@ -25,6 +25,9 @@ _ROWS = (512, 4096)
 _COLD = 2**28
 """Bytes that no cache holds."""
 
+_CAPTURED = 512
+"""Runs that are captured together on a GPU, at most: so many small weights are more than a cache holds."""
+
 Row = dict[str, str | int | float]
 """A measured kernel, with the columns that `analysis.timing.fitting` says."""
 
@@ -41,7 +44,7 @@ def calibrate(
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     best = partial(_best, kind, clock)
     peaks = {}
-    for dtype in _DTYPES[kind]:
+    for dtype in (*_DTYPES[kind], *["tfloat32"] * _has_tfloat32(kind)):
         found = dict(_products(kind, dtype, best))
         size, peaks[dtype] = max(found.items(), key=lambda i: i[1])
         say(f"{dtype} product of {size} x {size}: {peaks[dtype] / 1e9:.0f} GFLOP/s")
@@ -154,13 +157,24 @@ def _host(kind: str, clock: Callable[[], float]) -> tuple[float, float]:
 def _products(kind: str, dtype: str, best: Best) -> Iterator[tuple[int, float]]:
     """Sizes and FLOP/s, up to a size of which one product alone fills the time: processors without
     instructions for a dtype are a hundred times slower in it, and no faster with larger ones."""
-    for n in _PRODUCTS[kind]:
-        a, b = (torch.randn(n, n, device=kind).to(getattr(torch, dtype)) for _ in range(2))
-        out = torch.empty_like(a)
-        seconds = best(partial(torch.mm, a, b, out=out))
-        yield n, 2 * n**3 / seconds
-        if seconds > _SECONDS:
-            return
+    precise, before = dtype.replace("tfloat", "float"), torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tfloat32"
+    try:
+        for n in _PRODUCTS[kind]:
+            a, b = (torch.randn(n, n, device=kind).to(getattr(torch, precise)) for _ in range(2))
+            out = torch.empty_like(a)
+            seconds = best(partial(torch.mm, a, b, out=out))
+            yield n, 2 * n**3 / seconds
+            if seconds > _SECONDS:
+                return
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _has_tfloat32(kind: str) -> bool:
+    """Whether there are matrix units that multiply float32 with fewer bits."""
+    ours = kind == "cuda" and torch.version.hip is None
+    return ours and torch.cuda.get_device_capability() >= (8, 0)
 
 
 def _copy(kind: str, size: int, best: Best) -> float:
@@ -194,12 +208,12 @@ def _overhead(kind: str, best: Best) -> float:
 
 def _best(kind: str, clock: Callable[[], float], run: Callable[[], object]) -> float:
     """The shortest of several runs, in seconds."""
+    if kind == "cuda":
+        return _best_on_device(run)
 
     def once() -> float:
         start = clock()
         run()
-        if kind == "cuda":
-            torch.cuda.synchronize()
         return clock() - start
 
     once()
@@ -207,6 +221,36 @@ def _best(kind: str, clock: Callable[[], float], run: Callable[[], object]) -> f
     while clock() < end:
         best = min(best, once())
     return best
+
+
+def _best_on_device(run: Callable[[], object]) -> float:
+    """The seconds of a run on a GPU, by its own clock, the shortest of several. Most kernels are done
+    before the host has launched the next one: so many are captured in a graph, which is launched once."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def timed(work: Callable[[], object]) -> float:
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
+
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # libraries set themselves up before a capture
+        run()
+        once = timed(run)
+    torch.cuda.current_stream().wait_stream(aside)
+    runs = min(max(int(_SECONDS / 4 / once), 1), _CAPTURED)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(runs):
+            run()
+    timed(graph.replay)
+    best, stop = timed(graph.replay), time.perf_counter() + _SECONDS
+    while time.perf_counter() < stop:
+        best = min(best, timed(graph.replay))
+    return best / runs
 
 
 def _file(

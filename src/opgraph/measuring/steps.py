@@ -46,9 +46,9 @@ def step_of(model: Model, example: Example, options: Options, device: torch.devi
         materialized(model, options.memory_limit or free_bytes() / 2**30), model, device
     )
     args, kwargs = arguments(example, None)
-    args, kwargs = tree_map_only(Tensor, lambda t: t.to(device), (args, kwargs))
+    args, kwargs = _there((args, kwargs), device)
     if options.mode == "train":
-        return Step(module, _training(module, args, kwargs, options))
+        return Step(module, _training(module, args, kwargs, options, device))
     module.eval()
     prepare: Prepare | None = _GENERATING.get(options.mode)
 
@@ -79,12 +79,16 @@ def _placed(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
     return module.to(device)
 
 
+def _there(inputs: Any, device: torch.device) -> Any:
+    return tree_map_only(Tensor, lambda t: t.to(device), inputs)
+
+
 def _training(
-    module: nn.Module, args: Any, kwargs: Any, options: Options
+    module: nn.Module, args: Any, kwargs: Any, options: Options, device: torch.device
 ) -> Callable[[Marks | None], Run]:
     """A step of training: gradients of the loss, and a step of the optimizer with its state there."""
     how = Training(options.optimizer, options.checkpointed, options.loss, options.accumulation)
-    args, kwargs = how.prepare(module, args, kwargs, None)
+    args, kwargs = _there(how.prepare(module, args, kwargs, None), device)  # with labels made here
     still = still_parts(module)
     module.train()
     for name, part in module.named_modules():
@@ -92,9 +96,8 @@ def _training(
     weights = [w for w in module.parameters() if w.requires_grad and w.is_floating_point()]
     if not weights:
         raise TraceError("all weights of the model are frozen: there is nothing to train")
-    device = weights[0].device.type
-    stepper = how.stepper(weights, "loop" if device == "cpu" else "foreach")
-    scaler = torch.amp.GradScaler(device, enabled=options.loss_scaling)
+    stepper = how.stepper(weights, "loop" if device.type == "cpu" else "foreach")
+    scaler = torch.amp.GradScaler(device.type, enabled=options.loss_scaling)
 
     def ready(marks: Marks | None) -> Run:
         stepper.zero_grad(set_to_none=not options.accumulation)

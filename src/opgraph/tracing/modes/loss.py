@@ -267,14 +267,21 @@ def _held_against_labels(logits: Tensor) -> Tensor:
     """Logits [batch, classes], [batch, tokens, classes] or [batch, classes, height, width, …]."""
     if logits.dim() == 3:
         logits = logits.flatten(0, 1)
-    labels = _truth((logits.shape[0], *logits.shape[2:]), torch.int64)
+    labels = _truth(logits, (logits.shape[0], *logits.shape[2:]), torch.int64)
     return functional.cross_entropy(logits, labels)
 
 
-def _truth(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """What a result is held against, which nothing computes."""
+def _truth(
+    result: Tensor, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """What a result is held against, which nothing computes: where it is, and of its shape and dtype unless
+    others are given."""
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-        return torch.zeros(shape, dtype=dtype)
+        return torch.zeros(
+            result.shape if shape is None else shape,
+            dtype=dtype or result.dtype,
+            device=result.device,
+        )
 
 
 def _logits(result: Any) -> list[Tensor]:
@@ -318,10 +325,10 @@ def _overlap(result: Any) -> Tensor:
     (Milletari et al., "V-Net", 2016); the square error of what a model says of their overlap (Kirillov et
     al., "Segment Anything", 2023)."""
     logits = result.pred_masks.flatten(-2)
-    truth, masks = _truth(logits.shape, logits.dtype), logits.sigmoid()
+    truth, masks = _truth(logits), logits.sigmoid()
     dice = 1 - (2 * (masks * truth).sum(-1) + 1) / (masks.sum(-1) + truth.sum(-1) + 1)
     crossed = functional.binary_cross_entropy_with_logits(logits, truth)
-    said = [functional.mse_loss(t, _truth(t.shape, t.dtype)) for t in _called("iou_scores", result)]
+    said = [functional.mse_loss(t, _truth(t)) for t in _called("iou_scores", result)]
     return _added([crossed, dice.mean(), *said])
 
 
@@ -329,7 +336,7 @@ def _up_to_scale(result: Any) -> Tensor:
     """Differences of the logarithms of depths: their mean square, less half of their squared mean (Eigen et
     al., "Depth Map Prediction from a Single Image", 2014, equation 4)."""
     depth = result.predicted_depth
-    away = depth.clamp(min=1e-3).log() - _truth(depth.shape, depth.dtype)
+    away = depth.clamp(min=1e-3).log() - _truth(depth)
     return away.square().mean() - away.mean().square() / 2
 
 
@@ -337,7 +344,7 @@ def _in_sequence(result: Any) -> Tensor:
     """Absolute errors of flows, the last of them whole, each before it by 0.8 less (Teed and Deng, "RAFT",
     2020, equation 7)."""
     flows = _flows(result)
-    truth = _truth(flows[0].shape, flows[0].dtype)
+    truth = _truth(flows[0])
     return _added(
         0.8 ** (len(flows) - n) * (f - truth).abs().mean() for n, f in enumerate(flows, 1)
     )
