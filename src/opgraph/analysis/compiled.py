@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.cost.conventions import is_causal
+from opgraph.analysis.cost.conventions import is_masked
 from opgraph.analysis.timing.workload import (
     Task,
     Work,
@@ -189,7 +189,7 @@ def _works(graph: Graph, parts: dict[Part, list[Placed]], of: dict[int, Part]) -
             source = each.source
             sizes = tuple(size for _, size in source.reads)
             node = graph.node(each.node)
-            left = left_by_mask(each.kernel) if is_causal(node) else 1.0
+            left = left_by_mask(each.kernel) if is_masked(node, each.kernel) else 1.0
             packed = packed_of(each.kernel, [graph.value[v] for v in node.inputs])
             key = (each.kernel, sizes, source.layout, left, packed)
             task = known.setdefault(key, _task(*key))

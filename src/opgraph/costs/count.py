@@ -312,7 +312,15 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         "formula" if known else "unknown",
         shapes,
         out_shapes,
+        causal=_causal(operator, args, kwargs) if category == "attention" else None,
     )
+
+
+def _causal(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+    """Whether a causal mask leaves out pairs of what is called, where that is asked for by name."""
+    if "scaled_dot_product" not in operator.name:
+        return None
+    return bool(by_name(operator, args, kwargs).get("is_causal"))
 
 
 def _of_each(operator: Operator, args: Any, kwargs: Any, out: Any) -> Kernel:

@@ -61,6 +61,8 @@ class Kernel:
 
     Where a device updates the weights of many modules in one kernel, each has its part: `share` is that
     of its bytes, and of all parts one has `launches` 1, the others 0.
+
+    Attention is `causal` where its mask leaves the keys up to a query alone; None is not known.
     """
 
     op: str
@@ -76,6 +78,7 @@ class Kernel:
     collective: Collective | None = None
     share: float = 1.0
     launches: int = 1
+    causal: bool | None = None
 
     @property
     def macs(self) -> int:

@@ -18,6 +18,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 import opgraph
+from opgraph.analysis.cost.conventions import counted
+from opgraph.analysis.timing.workload import workload
 from opgraph.options import Options
 from opgraph.record.graph import Collective
 from opgraph.record.kinds import CollectiveKind
@@ -438,3 +440,18 @@ def test_attention_in_a_ring(rotates: str, forward: int, monkeypatch: pytest.Mon
     rounds = WORLD if rotates == "allgather" else WORLD - 1
     assert sent.bytes == rounds * 2 * (2 * 4 * 64 * 16 * 4)
     assert sent.sent == (WORLD - 1) * 2 * (2 * 4 * 64 * 16 * 4)  # either way, and all of it
+    # What a rank attends to of others is not masked, and waits for what came round.
+    graph = profile.graph
+    masked = [k.causal for n in graph.nodes for k in n.kernels if k.category == "attention"]
+    assert masked == [True] + [False] * (WORLD - 1)
+    half = own * 65 // 128
+    assert [w.task.flops for w in workload(graph) if w.task.flops] == [
+        half,
+        *[own // 2] * (WORLD - 1),
+    ]
+    attention = [n for n in graph.nodes if any(k.flops for k in n.kernels)]
+    exchanging = {n.id for n in graph.nodes if any(k.collective for k in n.kernels)}
+    assert [exchanging.isdisjoint(graph.reads(n)) for n in attention[:2]] == [True, False]
+    left = counted(profile, {"attention": "causal"})
+    assert left.totals.flops == half + (WORLD - 1) * own // 2
+    assert [w.task.flops for w in workload(left.graph)] == [w.task.flops for w in workload(graph)]

@@ -69,6 +69,13 @@ def is_causal(node: Node) -> bool:
     return "scaled_dot_product" in node.op and _CAUSAL in node.arguments.split(", ")
 
 
+def is_masked(node: Node, kernel: Kernel) -> bool:
+    """Whether a causal mask leaves out pairs of what a kernel of a node computes: as the kernel was called,
+    of which the first alone is causal where attention goes round a ring; or where that is not known, as the
+    node was."""
+    return is_causal(node) if kernel.causal is None else kernel.causal
+
+
 def pairs_left(queries: int, keys: int) -> int:
     """The pairs of S x T that a causal mask leaves: query i attends to the keys up to i."""
     both = min(queries, keys)
@@ -103,15 +110,23 @@ def _node(node: Node, changes: Mapping[str, str]) -> Node:
 
 
 def _causal(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels with what their masks leave: of attention by products, as it is of the first of them."""
     first = next((k for k in kernels if k.flops), None)
-    if first is None or len(first.shapes) < 2 or min(map(len, first.shapes[:2])) < 2:
-        return kernels
-    queries = first.shapes[0][-2]
-    keys = first.shapes[1][-2] if first.category == "attention" else first.shapes[1][-1]
-    if not isinstance(queries, int) or not isinstance(keys, int) or not queries * keys:
-        return kernels
-    pairs = pairs_left(queries, keys)
-    return tuple(replace(k, flops=k.flops * pairs // (queries * keys)) for k in kernels)
+
+    def left(kernel: Kernel) -> Kernel:
+        one = first if kernel.causal is None else kernel
+        if one is None or kernel.causal is False or len(one.shapes) < 2:
+            return kernel
+        if min(map(len, one.shapes[:2])) < 2:
+            return kernel
+        queries = one.shapes[0][-2]
+        keys = one.shapes[1][-2] if one.category == "attention" else one.shapes[1][-1]
+        if not isinstance(queries, int) or not isinstance(keys, int) or not queries * keys:
+            return kernel
+        pairs = pairs_left(queries, keys)
+        return replace(kernel, flops=kernel.flops * pairs // (queries * keys), causal=None)
+
+    return tuple(map(left, kernels))
 
 
 def _as_product(kernel: Kernel) -> Kernel:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, NamedTuple
 
-from opgraph.analysis.cost.conventions import LOOK_UP, is_causal, pairs_left
+from opgraph.analysis.cost.conventions import LOOK_UP, is_causal, is_masked, pairs_left
 from opgraph.record.graph import Collective, Graph, Kernel, Node, Value, elements
 from opgraph.record.units import element_size
 
@@ -238,7 +238,7 @@ def _works(graph: Graph) -> Iterator[Work]:
         )
         steps = known.get(like)
         if steps is None:
-            made = list(_steps(node, inputs, causal=causal))
+            made = list(_steps(node, inputs))
             tasks = (replace(s.task, on_host=True) if there else s.task for s in made)
             made = [
                 replace(s, task=alike.setdefault(t, t)) for s, t in zip(made, tasks, strict=True)
@@ -271,9 +271,10 @@ def _entered(before: str, now: str) -> int:
     return len(new) - next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
-def _steps(node: Node, inputs: list[Value], *, causal: bool) -> Iterator[_Step]:
+def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
     for kernel in _kernels(node, inputs):
-        left = left_by_mask(kernel) if causal else float(kernel.op != LOOK_UP)  # however counted
+        masked = is_masked(node, kernel)
+        left = left_by_mask(kernel) if masked else float(kernel.op != LOOK_UP)  # however counted
         operands = list(_operands(kernel, inputs))
         values = [None if place is None else inputs[place] for _, place in operands]
         passes = _passes(kernel)

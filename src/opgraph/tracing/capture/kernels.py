@@ -323,8 +323,9 @@ def _for_exchange() -> bool:
     return False
 
 
-Exchanged = tuple[int, Operator, tuple[Any, ...], dict[str, Any], Any]
-"""A collective within a node: the position of its kernel, the operator, its arguments and its result."""
+Exchanged = tuple[int, Operator | None, tuple[Any, ...], dict[str, Any], Any]
+"""A collective within a node: the position of its kernel, the operator, its arguments and its result; or,
+without an operator, that of the first kernel that reads such a result."""
 
 
 class KernelCapture(TorchDispatchMode):
@@ -798,6 +799,8 @@ class KernelCapture(TorchDispatchMode):
         kernel: Kernel,
     ) -> None:
         born = len(self.kernels)
+        if self.exchanged and not operator.zero:
+            self._wait(tensors_of((*args, *kwargs.values())))
         self.kernels.append(kernel)
         if self.staying is not None and operator.name.startswith(OF_MANY):
             self.staying.append(out)
@@ -820,6 +823,15 @@ class KernelCapture(TorchDispatchMode):
                 self.exchanged.append((born, operator, args, kwargs, out))
         if not self.in_node:
             self._on_orphan(operator, args, kwargs, out)
+
+    def _wait(self, read: Sequence[Tensor]) -> None:
+        """Note what is read of the results of collectives within the node that runs, when it first is."""
+        places = {t.untyped_storage()._cdata for t in read if t.layout is torch.strided}
+        for _, operator, _, _, result in list(self.exchanged):
+            for tensor in tensors_of((result,)) if operator is not None else ():
+                waited = any(o is None and r is tensor for _, o, _, _, r in self.exchanged)
+                if tensor.untyped_storage()._cdata in places and not waited:
+                    self.exchanged.append((len(self.kernels), None, (), {}, tensor))
 
 
 class _Aside:

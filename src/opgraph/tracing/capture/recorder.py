@@ -528,13 +528,18 @@ class Recorder:
         self.records.append(record)
         return tuple(record.inputs)
 
-    def call(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> Record | None:
-        """A node for a call that has returned, unless it was no more than a look at a property."""
+    def call(
+        self, func: Any, args: Any, kwargs: Any, out: Any, first: int, waited: Sequence[Tensor] = ()
+    ) -> Record | None:
+        """A node for a call that has returned, unless it was no more than a look at a property. It reads
+        what it `waited` for, too."""
         results = [out] if isinstance(out, Tensor) else tensors_of(_items(out))
         capture = self.capture
         if first == len(capture.kernels) and (not results or names(func)[0] in _LOOKS):
             return None
         record = self._record(func, args, kwargs, first)
+        for tensor in waited:
+            self.table.read(tensor, record.inputs)
         if type(out) is bool:  # a branch may hang on it
             record.arguments = ", ".join(filter(None, (record.arguments, f"→ {out}")))
         exchanged = capture.kernels[-1].collective if first < len(capture.kernels) else None
@@ -607,33 +612,41 @@ class Recorder:
 
     def call_in_parts(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
         """Nodes for a call within which ranks exchanged something: one for each collective, and one for
-        what the call does before, between and after them, if it does any work there."""
+        what the call does before, between and after them, and behind a wait for one, if it does any work
+        there."""
         capture, exchanged = self.capture, self.capture.exchanged
         capture.exchanged = []
         kernels = capture.kernels
+        waited: list[Tensor] = []
         last: Record | None = None
+        name = ""
         for at, operator, given, more, result in exchanged:
             if any(k.bytes for k in kernels[first:at]):
-                self._part(func, args, kwargs, given, first, at)
+                self._part(func, args, kwargs, given, first, at, waited)
                 first = at
+            if operator is None:
+                waited.append(result)
+                continue
+            name = operator.name
             last = self._part(operator.func, given, more, result, first, at + 1)
             if last is not None:
                 last.arguments = str(kernels[at].collective)
             first = at + 1
         if last is None or any(k.bytes for k in kernels[first:]):
-            self.call(func, args, kwargs, out, first)
+            self.call(func, args, kwargs, out, first, waited)
             return
         last.last = len(kernels)
-        if operator.name.startswith("opgraph."):
+        if name.startswith("opgraph."):
             return  # what goes to the host on the way is nothing that the call gives
         for tensor in [out] if isinstance(out, Tensor) else tensors_of(_items(out)):
             self.table.produce(tensor, last, len(self.records) - 1)
 
     def _part(
-        self, func: Any, args: Any, kwargs: Any, out: Any, first: int, last: int
-    ) -> Record | None:
+        self, func: Any, args: Any, kwargs: Any, out: Any, first: int, last: int,
+        waited: Sequence[Tensor] = (),
+    ) -> Record | None:  # fmt: skip
         """A node for the kernels up to the one at `last`, though there are more by now."""
-        record = self.call(func, args, kwargs, out, first)
+        record = self.call(func, args, kwargs, out, first, waited)
         if record is not None:
             record.last = last
         return record
