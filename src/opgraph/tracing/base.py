@@ -27,7 +27,7 @@ from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import Target
-from opgraph.record.turns import turn, uncollected
+from opgraph.record.turns import roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kv_cache import cache_in, measured
@@ -134,6 +134,7 @@ def forward(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
     return lambda _recorder: module(*args, **kwargs)
 
 
+@roomy
 @turn()
 def record(
     module: torch.nn.Module,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,10 @@ from torch import nn
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.cost.fragments import cut, dominant, fragments, select_fragment
+from opgraph.inputs.base import Example
 from opgraph.record.profile import Compiled
+from opgraph.tracing.base import record
+from opgraph.tracing.replay.dynamo import Backend, capture
 from opgraph.views import render
 from opgraph.views.text.overview import overview, overview_data
 
@@ -294,3 +298,33 @@ def state() -> Callable[[nn.Module], Any]:
         )  # fmt: skip
 
     return look
+
+
+def test_what_a_compiler_leaves_of_a_fragment_is_gone_before_the_next() -> None:
+    """Python looks for no cycles while a forward is recorded."""
+
+    class Left:
+        def __init__(self) -> None:
+            self.me = self
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.relu()
+            torch._dynamo.graph_break()
+            x = x.relu()
+            torch._dynamo.graph_break()
+            return x.relu()
+
+    left: list[weakref.ref[Left]] = []
+    alive: list[int] = []
+
+    def compile_it(*_: object) -> None:
+        alive.append(sum(each() is not None for each in left))
+        left.append(weakref.ref(Left()))
+
+    broken = capture(fullgraph=False, backend=Backend(compile_it, lambda *_: None))
+    found = record(
+        Broken(), Example((torch.ones(2),)), capture=broken, tracer="dynamo", stance="default"
+    )
+    assert found.error is None
+    assert alive == [0, 0, 0]

@@ -349,14 +349,20 @@ def test_nothing_that_is_patched_around_a_compilation_stays(monkeypatch):
 
 
 def test_nothing_that_was_remembered_stays():
-    from torch._inductor import config
+    from torch._inductor import config, select_algorithm
+    from torch._inductor.codecache import CacheBase
     from torch.utils._triton import has_triton
 
-    before = torch.cuda.is_available(), has_triton(), config.shape_padding
+    def remembered() -> list[object]:
+        known = CacheBase.get_system.cache_info(), select_algorithm._ALGORITHM_SELECTOR_CACHE
+        return [torch.cuda.is_available(), has_triton(), config.shape_padding, *known]
+
+    before = remembered()
     with on_cuda(MACHINE):
         assert torch.cuda.is_available()
         has_triton()
-    assert (torch.cuda.is_available(), has_triton(), config.shape_padding) == before
+        select_algorithm.get_algorithm_selector_cache()
+    assert remembered() == before
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:9.0"])

@@ -1,4 +1,5 @@
-"""Several threads that profile at once: what is the whole process's is one thread's at a time."""
+"""Several threads that profile at once: what is the whole process's is one thread's at a time; and where
+the calls of one lie."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 import opgraph
 from opgraph.record import turns
-from opgraph.record.turns import turn
+from opgraph.record.turns import roomy, turn
 
 
 class Calls(nn.Module):
@@ -149,3 +150,26 @@ def test_a_process_that_is_forked_off_does_not_wait_for_a_thread_that_it_has_not
     end.set()
     other.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system counts no faults")
+def test_calls_find_room() -> None:
+    """At some depth each round of a loop had memory for its calls from the system, and gave it back."""
+    from resource import RUSAGE_SELF, getrusage
+
+    def leaf(a: int, b: int, c: int, d: int) -> tuple[int, ...]:
+        return (a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d)
+
+    def faults(depth: int) -> int:
+        if depth:
+            return faults(depth - 1)
+        before = getrusage(RUSAGE_SELF).ru_minflt
+        for _ in range(200):
+            leaf(1, 2, 3, 4)
+        return getrusage(RUSAGE_SELF).ru_minflt - before
+
+    def most() -> int:
+        return max(map(faults, range(400)))
+
+    assert most() >= 200
+    assert roomy(most)() < 20

@@ -6,6 +6,7 @@ so the graph is whole; where one fragment ends and the next begins there is a gr
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import sys
 from collections import defaultdict
@@ -165,6 +166,7 @@ def clean() -> Iterator[Looked]:
             automatic_dynamic_shapes=False,
             assume_static_by_default=True,
             suppress_errors=False,
+            run_gc_after_compile=False,  # see `_Fragments.compile`
         ):
             yield looked
     finally:
@@ -243,12 +245,17 @@ class _Fragments:
         self.recorder = recorder
         self._backend = backend
         self._count = 0
+        self._captured = False
         self._ended: Seam | None = None
         self._broken: dict[tuple[str, int], Seam] = {}
         self._modules = {id(m): m for m in module.modules()}
 
     def compile(self, gm: fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
-        """The backend: nothing is compiled, the graph is run node by node when its time comes."""
+        """The backend: nothing is compiled, the graph is run node by node when its time comes. What the
+        compilation of the fragment before left hangs in cycles, and goes first."""
+        if self._captured:
+            gc.collect(1)
+        self._captured = True
         for path, part in gm.named_modules():  # so that a node is known by its name alone
             for node in part.graph.nodes if path and isinstance(part, fx.GraphModule) else ():
                 node._rename(f"{path}_{node.name}".replace(".", "_"))

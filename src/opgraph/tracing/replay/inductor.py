@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from math import prod
 from os import environ
@@ -615,7 +615,8 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
     """What must answer for a GPU while TorchInductor lowers and schedules for it: where a name is, the
     name, and what stands there instead."""
     from torch._dynamo.device_interface import CudaInterface
-    from torch._inductor import scheduler, utils
+    from torch._inductor import scheduler, select_algorithm, utils
+    from torch._inductor.codecache import CacheBase
     from torch._inductor.fx_passes import joint_graph, post_grad
     from torch._inductor.runtime.hints import DeviceProperties
 
@@ -655,6 +656,13 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
         (CudaInterface.Worker, "get_device_properties", staticmethod(answer(machine))),
         (CudaInterface.Worker, "current_device", staticmethod(answer(0))),
         (DeviceProperties, "create", staticmethod(answer(created))),
+        # What measured choices are kept by on disk, and who keeps them: nothing is measured.
+        (CacheBase, "get_system", staticmethod(answer({}))),
+        (
+            select_algorithm,
+            "get_algorithm_selector_cache",
+            cache(select_algorithm.AlgorithmSelectorCache),
+        ),
         *((part, "lazy_init", on_cpu(part.lazy_init)) for part in (joint_graph, post_grad)),
         *(
             (part, name, rate)
