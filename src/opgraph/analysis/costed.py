@@ -446,8 +446,8 @@ class CostedRecord:
             if self.profile.compiled is None:
                 raise RenderError(
                     "this profile does not have TorchInductor's groups",
-                    hint="name the model: opgraph profile MODEL --partition inductor -o FILE.json "
-                    "keeps them",
+                    hint="opgraph profile MODEL --partition inductor -o FILE.json keeps them, and in "
+                    "Python profile(MODEL, inductor=True)",
                 )
             from opgraph.analysis.compiled import compiled_graph, compiled_groups
 

@@ -233,7 +233,7 @@ def _best_on_device(run: Callable[[], object]) -> float:
         work()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) / 1e3
+        return float(begin.elapsed_time(end)) / 1e3
 
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())

@@ -161,9 +161,8 @@ def roomy(function: Callable[P, R]) -> Callable[P, R]:
     in each round (270,000 times, 2 of 17 seconds, in one compiled profile). A frame that does not fit gets
     the power of two above its size, and what is called from it lies in the rest."""
 
-    @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         return function(*args, **kwargs)
 
     called.__code__ = called.__code__.replace(co_stacksize=_SLOTS)
-    return called
+    return wraps(function)(called)

@@ -11,6 +11,7 @@ from torch import nn
 
 import opgraph
 from opgraph.analysis.cost.totals import cost_of
+from opgraph.analysis.memory import live_bytes
 from opgraph.record.errors import InputError
 from opgraph.record.quantization import FORMATS, Scheme, published_scheme
 
@@ -73,6 +74,10 @@ def test_with_activations_rows_are_scaled_before():
     assert (scaling.read, scaling.written) == (2 * TOKENS * WIDE, rows)
     assert product.dtype == "float8_e4m3fn"
     assert product.read == rows + HIDDEN * WIDE + HIDDEN * 4 + HIDDEN * 2
+    plain, low = (
+        small().on("h100-sxm", **how) for how in ({}, {"weights": "fp8", "activations": "fp8"})
+    )
+    assert sum(w.calls for w in low.work) == sum(w.calls for w in plain.work) + 2
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,9 @@ def test_convolutions_are_only_multiplied_in_int8():
     low = profile.on(weights="int8", activations="int8")
     assert low.graph.parameters[0].bytes == 8 * 3 * 9 + 8 * 4
     assert low.graph.parameters[2].bytes == 8 * 9 + 8 * 4
-    assert kernels(low, "0")[-1].dtype == "int8"
+    scaling, product = kernels(low, "0")
+    assert product.dtype == "int8"
+    assert scaling.written == 3 * 8 * 8 + 4  # one scale, since windows overlap
 
 
 class Experts(nn.Module):
@@ -290,34 +297,52 @@ def test_modules_that_compute_as_much_are_compared_by_bytes(saved):
     assert "MiB" in next(line for line in table.splitlines() if "c_attn" in line)
 
 
-@pytest.fixture(scope="module")
-def compiled() -> opgraph.Profile:
+class Scaled(nn.Module):
+    """A layer that scales its rows to float8 itself, as torchao's has them scaled."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.zeros(out, width, dtype=torch.float8_e4m3fn))
+        self.scale = nn.Buffer(torch.ones(1, out))
+        self.bias = nn.Buffer(torch.zeros(out, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        scale = (x.abs().amax(-1, keepdim=True).float() / 448).clamp(min=1e-12)
+        low = (x.float() / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        how = {"bias": self.bias, "out_dtype": torch.bfloat16}
+        return torch._scaled_mm(low, self.weight.t(), scale, self.scale, **how)
+
+
+class Both(nn.Module):
     """Two layers with the same input, and one behind them, of which the first two are as wide as high."""
 
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(WIDE, WIDE), nn.Linear(WIDE, WIDE)
-            self.last, self.head = nn.Linear(WIDE, HIDDEN), nn.Linear(HIDDEN, 8)
+    def __init__(self, layer: type[nn.Module], made: bool) -> None:
+        super().__init__()
+        self.first, self.second = layer(WIDE, WIDE), layer(WIDE, WIDE)
+        self.last, self.head = layer(WIDE, HIDDEN), nn.Linear(HIDDEN, 8, dtype=torch.bfloat16)
+        self.made = made
 
-        def forward(self, x):
-            x = x.exp()
-            return self.head(self.last(torch.relu(self.first(x)) * self.second(x)).sigmoid())
+    def forward(self, x):
+        x = x.exp() if self.made else x
+        mixed = torch.relu(self.first(x)) * self.second(x)
+        return self.head(self.last(mixed).sigmoid()), mixed if self.made else None
 
+
+@cache
+def compiled(layer: type[nn.Module] = nn.Linear, made: bool = True) -> opgraph.Profile:
     given = torch.zeros(WIDE, WIDE, dtype=torch.bfloat16)
-    return opgraph.profile(Both().bfloat16(), given, inductor=True, target="cuda:9.0")
+    module = Both(layer, made)
+    module = module.bfloat16() if layer is nn.Linear else module
+    return opgraph.profile(module, given, inductor=True, target="cuda:9.0")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("activations", [None, "fp8"])
-def test_a_compilers_products_read_the_weight_as_it_is_stored(compiled, activations):
-    plain = compiled.on("h100-sxm", run="compiled")
-    costed = compiled.on("h100-sxm", run="compiled", weights="fp8", activations=activations)
+def test_a_compilers_products_read_the_weight_as_it_is_stored(activations):
+    plain = compiled().on("h100-sxm", run="compiled")
+    costed = compiled().on("h100-sxm", run="compiled", weights="fp8", activations=activations)
     before, after = (c.profile.compiled.kernels for c in (plain, costed))
-    scaled = [k for k in after if k.kernel.op.startswith("quantized.scale")]
     products = [k for k in after if "mm_fp8" in k.kernel.op]
-    assert len(after) == len(before) + len(scaled)
-    assert len(scaled) == (0 if activations is None else 2)  # the rows of two products are the same
     assert len(products) == 3
     stored = [HIDDEN * WIDE + HIDDEN * 4, *[WIDE * (WIDE + 4)] * 2]
     known = {size for k in products for _, size in k.reads}
@@ -331,11 +356,24 @@ def test_a_compilers_products_read_the_weight_as_it_is_stored(compiled, activati
     for kernel in products:  # rows are what a kernel made, and weights what none did
         (weight,) = [b for b, size in kernel.reads if b in weights and size in stored]
         assert weight not in made
-    assert len(costed.memory.live) == len(plain.memory.live) + len(scaled)
+    assert len(costed.memory.live) == len(after)
     assert costed.prediction.seconds > 0
 
 
 @pytest.mark.slow
-def test_a_cache_in_fewer_bits_is_not_compiled(compiled):
+@pytest.mark.parametrize("made", [True, False])
+def test_rows_are_scaled_where_torch_scales_them(made):
+    """Where a generated kernel makes them, be they a result or not, and in one of their own."""
+    mine = compiled(made=made).on("h100-sxm", run="compiled", weights="fp8", activations="fp8")
+    (mine, torchs) = (p.profile.compiled for p in (mine, compiled(Scaled, made).on("h100-sxm")))
+    of_mine, of_torchs = (
+        [(k.kernel.read, k.kernel.written) for k in c.kernels] for c in (mine, torchs)
+    )
+    assert of_mine == of_torchs
+    assert live_bytes(mine.storages, len(of_mine)) == live_bytes(torchs.storages, len(of_mine))
+
+
+@pytest.mark.slow
+def test_a_cache_in_fewer_bits_is_not_compiled():
     with pytest.raises(InputError, match="a cache in fewer bits are not worked out"):
-        compiled.on("h100-sxm", run="compiled", kv_cache="fp8")
+        compiled().on("h100-sxm", run="compiled", kv_cache="fp8")

@@ -6,15 +6,16 @@ activations in int8 also of convolutions. Embeddings, norms and biases, routers,
 leaves the model with nothing but element-wise work behind it) stay as they are, as the loaders of
 transformers, torchao and vLLM leave them. A kernel reads the weight as it is stored and makes it numbers
 again inside the product, which runs in the dtype that the model computes in. Where activations are
-quantized, too, a kernel before the product scales each row, and the product runs on the units for such
-numbers, if the device has them; else it runs as with the weights alone. A graph goes in, and a graph comes
-out.
+quantized, too, a kernel before the product scales each row (what goes into a convolution by one scale), and
+the product runs on the units for such numbers, if the device has them; else it runs as with the weights
+alone. A compiler scales where the rows are made. A graph goes in, and a graph comes out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from math import ceil, prod
 
 from opgraph.analysis.cost.precision import Placing
@@ -22,6 +23,7 @@ from opgraph.hardware import Device
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Graph, Kernel, Node, Parameter, Storage, Value, elements
 from opgraph.record.profile import (
+    GENERATED,
     CachePart,
     Compiled,
     CompiledKernel,
@@ -248,14 +250,18 @@ class _Pass:
         if low is not None:
             dtype, each = ACTIVATIONS[low]
             shape = kernel.shapes[product.other]
-            count = elements(shape)
-            taken = ceil(count * each)
-            if low != "fp4":
+            numbers = elements(shape)
+            taken = ceil(numbers * each)
+            if "convolution" in kernel.category:
+                taken += 4  # windows overlap: all have one scale, that is known beforehand
+            elif low != "fp4":
                 along = scheme.group if scheme.rows > 1 else None
-                taken += count // product.depth * ceil(product.depth / (along or product.depth)) * 4
-            wide = count * item_size(kernel.dtype)
+                taken += (
+                    numbers // product.depth * ceil(product.depth / (along or product.depth)) * 4
+                )
+            wide = numbers * item_size(kernel.dtype)
             scaling = Kernel(
-                f"quantized.scale_{low}", "elementwise", kernel.dtype, other_flops=_SCALING * count,
+                f"quantized.scale_{low}", "elementwise", kernel.dtype, other_flops=_SCALING * numbers,
                 read=wide, written=taken, shapes=(shape,), out_shapes=(shape,),
             )  # fmt: skip
             scaling = self._shared(scaling)
@@ -270,40 +276,57 @@ class _Pass:
 
     def compiled(self, compiled: Compiled) -> Compiled:
         """A compiler's kernels, of which those that multiply with a weight read it as it is stored. Rows
-        are scaled once, however many products they go into."""
+        are scaled for each product: by the generated kernel that makes them, since TorchInductor fuses a
+        reduction with what it reads, or all in one of their own."""
         kernels: list[CompiledKernel] = []
         moved: list[int] = []  # where each kernel is now
-        scaled: dict[int, Storage] = {}  # by the buffer that the rows come from
-        written = {b for k in compiled.kernels for b, _ in k.writes}
-        first = 1 + max((b for k in compiled.kernels for b, _ in (*k.reads, *k.writes)), default=0)
+        scaled: list[Storage] = []
+        scaling_at: dict[
+            int, tuple[int, int]
+        ] = {}  # the kernel that scales a buffer, and its bytes
+        last: dict[
+            tuple[int, int], int
+        ] = {}  # of what a kernel makes, the product that reads it last
+        made = {b for k in compiled.kernels for b, _ in k.writes}
+        fresh = count(
+            1 + max((b for k in compiled.kernels for b, _ in (*k.reads, *k.writes)), default=0)
+        )
         for kernel in compiled.kernels:
             each, (name, product) = kernel, self._compiled_product(kernel)
             if product is not None:
-                scaling, made = self._quantized(name, product)
+                scaling, multiplying = self._quantized(name, product)
                 reads = dict(each.reads)
-                given = {b: n for b, n in reads.items() if b not in written} or reads
+                given = {b: n for b, n in reads.items() if b not in made} or reads
                 weight = _closest(given, self._own[name].bytes)
                 rest = reads.pop(weight) - self._own[name].bytes
                 if scaling is not None and reads:
                     rows = _closest(reads, scaling.read)
                     del reads[rows]
-                    if rows not in scaled:
-                        scaled[rows] = Storage(scaling.written, len(kernels), None)
-                        access = ((rows, scaling.read),), ((first + rows, scaling.written),)
-                        kernels.append(
-                            replace(each, kernel=scaling, reads=access[0], writes=access[1])
-                        )
-                    reads[first + rows] = scaling.written
-                    scaled[rows] = replace(scaled[rows], died=len(kernels) + 1)
+                    low = next(fresh)
+                    alone = replace(each, kernel=scaling, reads=((rows, scaling.read),),
+                                    writes=((low, scaling.written),))  # fmt: skip
+                    at, whole = scaling_at.get(rows, (-1, 0))
+                    if whole == scaling.read:
+                        kernels[at] = _too(kernels[at], alone)
+                    else:
+                        at, _ = scaling_at[rows] = len(kernels), scaling.read
+                        kernels.append(alone)
+                    reads[low] = scaling.written
+                    last[rows, at] = len(kernels)
+                    scaled.append(Storage(scaling.written, at, len(kernels) + 1))
                 reads[weight] = max(0, rest + self._stored[name])
-                each = replace(kernel, kernel=made, reads=tuple(reads.items()))
+                each = replace(kernel, kernel=multiplying, reads=tuple(reads.items()))
+            generated = kernel.kernel.op.startswith(GENERATED)
+            scaling_at |= {b: (len(kernels), n * generated) for b, n in kernel.writes}
             moved.append(len(kernels))
             kernels.append(each)
-        storages = (
+        storages = [
             replace(s, born=moved[s.born], died=s.died and moved[s.died - 1] + 1)
             for s in compiled.storages
-        )
-        return replace(compiled, kernels=tuple(kernels), storages=(*storages, *scaled.values()))
+        ]
+        for (rows, at), product_at in last.items():
+            _leave_out(rows, at, product_at + 1, kernels, storages)
+        return replace(compiled, kernels=tuple(kernels), storages=(*storages, *scaled))
 
     def _compiled_product(self, kernel: CompiledKernel) -> tuple[str, _Product | None]:
         """The weight that a compiler's kernel multiplies with, and how, where it is one of those that are
@@ -397,6 +420,35 @@ class _Pass:
 def _closest(sizes: dict[int, int], wanted: int) -> int:
     """Which of some buffers has nearest to so many bytes, the last of those that are alike."""
     return min(reversed(sizes), key=lambda buffer: abs(sizes[buffer] - wanted))
+
+
+def _too(kernel: CompiledKernel, scaling: CompiledKernel) -> CompiledKernel:
+    """A kernel that scales the rows that it has, too."""
+    more = scaling.kernel
+    done = replace(
+        kernel.kernel, other_flops=kernel.kernel.other_flops + more.other_flops,
+        written=kernel.kernel.written + more.written,
+    )  # fmt: skip
+    return replace(kernel, kernel=done, writes=(*kernel.writes, *scaling.writes))
+
+
+def _leave_out(
+    rows: int, at: int, died: int, kernels: list[CompiledKernel], storages: list[Storage]
+) -> None:
+    """Have a kernel not write the rows that it makes but scaled, where nothing reads them, and their memory
+    goes with the last product that did: what stays is a result."""
+    maker, after = kernels[at], kernels[at + 1 :]
+    again = (i for i, k in enumerate(after, 1) if rows in dict(k.writes))
+    reads = {b for k in after[: next(again, None)] for b, _ in k.reads}
+    size = dict(maker.writes).get(rows)  # none where they are scaled in a kernel of their own
+    for place, each in enumerate(storages):
+        if rows not in reads and (each.bytes, each.died) == (size, died) and each.born <= at:
+            # What was written into memory that was there leaves it sooner.
+            storages[place : place + 1] = [replace(each, died=at + 1)] if each.born < at else []
+            done = replace(maker.kernel, written=maker.kernel.written - each.bytes)
+            writes = tuple((b, n) for b, n in maker.writes if b != rows)
+            kernels[at] = replace(maker, kernel=done, writes=writes)
+            return
 
 
 def multiplies(profile: ProfileRecord, device: Device) -> bool:

@@ -165,7 +165,8 @@ class Work(NamedTuple):
 
     `distances` are, for each operand, the bytes that were moved since it was last touched (its own
     included; None when it was not touched in this run: inputs and weights). The host makes `calls` calls of
-    operators and `modules` calls of modules for it: of a node's tasks, the first has them. The views of a
+    operators and `modules` calls of modules for it: of a node's tasks, the first has them, and what
+    multiplies rows that are scaled before has a call of its own. The views of a
     backward are not called: autograd makes them in C++ (torch/csrc/autograd), beside what it calls. What a
     part of a kernel reads is near to nothing: the other parts come between.
     """
@@ -256,7 +257,8 @@ def _works(graph: Graph) -> Iterator[Work]:
                 if operand is not None:
                     touched[places[operand]] = moved
             yield Work(node.id, step.task, tuple(distances), calls, modules)
-            calls = modules = 0
+            modules = 0  # what multiplies rows that were scaled before is called apart
+            calls = int(called and launches is None and step.task.kernel.startswith(SCALING))
         for v in node.outputs:
             place = value[v]
             touched[place.name if place.storage is None else place.storage] = moved
