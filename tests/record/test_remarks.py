@@ -80,7 +80,7 @@ def test_real_tensors_and_a_failed_forward_are_remarks() -> None:
 @pytest.mark.live
 def test_the_time_of_a_recurrent_layer_has_a_remark_on_an_accelerator() -> None:
     found = opgraph.profile(nn.LSTM(4, 4), inputs=(torch.zeros(9, 1, 4),))
-    assert [r.code for r in found.on("l4").remarks] == ["recurrent"]
+    assert [r.code for r in found.on("l4").remarks] == ["precision", "recurrent"]
     assert found.on().remarks == ()
 
 

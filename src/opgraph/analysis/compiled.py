@@ -209,7 +209,7 @@ def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str, left: float, pack
         written=kernel.written, sizes=sizes,
         contraction=contraction_of(kernel),
         layout="channels-last" if layout == "channels-last" else "contiguous",
-        positions=elements(shape), packed=packed,
+        positions=elements(shape), packed=packed, multiplied=kernel.multiplied,
     )  # fmt: skip
 
 

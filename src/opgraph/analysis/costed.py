@@ -55,7 +55,7 @@ RECURRENT = Remark(
 )
 """The remark on the time of recurrent layers."""
 
-_OF_ANY_DEVICE = ("totals", "main_dtype", "work", "memory", "footprint")
+_OF_ANY_DEVICE = ("totals", "multiplied", "work", "memory", "footprint")
 """Answers that hang on the graph alone."""
 
 # What only some answers need is imported where they are worked out: a table of a saved profile takes none.
@@ -170,8 +170,15 @@ class CostedRecord:
         return coded(notes)
 
     def _multiplied(self, device: Device) -> Iterable[str]:
-        """What is said where most products are in a dtype in which the device does not multiply."""
+        """What is said where most products are in a dtype in which the device does not multiply, or where
+        it multiplies float32 with fewer digits."""
         dtype, alone = self.main_dtype, device.kind == "accelerator"
+        if dtype == "tfloat32":
+            yield (
+                f"most products of float32 are computed in TensorFloat-32 on {device.name}: torch does so "
+                "in convolutions and recurrent layers (unless torch.backends.cudnn.conv.fp32_precision is "
+                "'ieee'), and in others where it is told to"
+            )
         if self.totals.flops and not (device.has_matrix if alone else device.has_units)(dtype):
             known = ", ".join(k[7:] for k in device.figures if k.startswith("matrix."))
             yield (f"most products are in {dtype}, for which {device.name} has no units: they are taken at "
@@ -219,14 +226,22 @@ class CostedRecord:
         return totals(self.graph)
 
     @cached_property
-    def main_dtype(self) -> str:
-        """The dtype in which most FLOPs of matrix products and convolutions are done."""
+    def multiplied(self) -> str:
+        """The dtype in which most FLOPs of matrix products and convolutions are done, where a device has
+        units for it."""
         flops: Counter[str] = Counter()
         for node in self.graph.nodes:
             for kernel in node.kernels:
-                flops[kernel.dtype] += kernel.flops
+                flops[kernel.multiplied] += kernel.flops
         found = max(sorted(flops), key=lambda d: flops[d], default="")
         return found if flops[found] else "float32"
+
+    @property
+    def main_dtype(self) -> str:
+        """The dtype in which most FLOPs of matrix products and convolutions are done on the device."""
+        if self.device is not None:
+            return self.device.multiplies(self.multiplied)
+        return self.multiplied.replace("tfloat", "float")
 
     @cached_property
     def ridge(self) -> float:

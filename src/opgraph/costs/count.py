@@ -312,6 +312,7 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         "formula" if known else "unknown",
         shapes,
         out_shapes,
+        compute_dtype="tfloat32" if label == "float32" and category in tfloat32() else "",
         causal=_causal(operator, args, kwargs) if category == "attention" else None,
     )
 
@@ -321,6 +322,18 @@ def _causal(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if "scaled_dot_product" not in operator.name:
         return None
     return bool(by_name(operator, args, kwargs).get("is_causal"))
+
+
+def tfloat32() -> tuple[str, ...]:
+    """The categories whose products of float32 torch computes in TensorFloat-32 now, where a device has
+    such units: recurrent layers and convolutions unless it is told otherwise, matrix products where it is
+    told so (`fp32_precision` of torch.backends.cudnn and torch.backends.cuda.matmul)."""
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    found = {
+        "convolution": cudnn.conv, "grouped_convolution": cudnn.conv, "recurrent": cudnn.rnn,
+        "matmul": products,
+    }  # fmt: skip
+    return tuple(name for name, place in found.items() if place.fp32_precision == "tf32")
 
 
 def _of_each(operator: Operator, args: Any, kwargs: Any, out: Any) -> Kernel:

@@ -19,8 +19,8 @@ from opgraph.record.units import item_size
 
 FOLDER = Path(__file__).parent / "devices"
 ENTRY_POINTS = "opgraph.hardware"
-_DTYPES = frozenset({"float64", "tfloat32", "float32", "bfloat16", "float16", "float8", "float6", "float4",
-                     "int32", "int16", "int8", "int4"})  # fmt: skip
+_DTYPES = frozenset({"float64", "tfloat32", "xfloat32", "float32", "bfloat16", "float16", "float8",
+                     "float6", "float4", "int32", "int16", "int8", "int4"})  # fmt: skip
 NO_LINK = "the file of {} has no link to other devices"
 KINDS = ("gpu", "accelerator", "cpu")
 _MOST = {"sustained": 1.5, "link.reached": 1.0, "link.multicast": 1.0, "network.reached": 1.0}
@@ -342,6 +342,12 @@ class Device:
         """Watts that it draws when nothing runs."""
         return self.figure("power.idle") or IDLE * (self.power_limit or 0.0)
 
+    def multiplies(self, dtype: str) -> str:
+        """The dtype in which it multiplies what is to be multiplied in a dtype: float32 as it is where it
+        has no units for TensorFloat-32."""
+        plain = dtype == "tfloat32" and "matrix.tfloat32" not in self.figures
+        return "float32" if plain else dtype
+
     def matrix_peak(self, dtype: str) -> float:
         """The FLOP/s of contractions in a dtype: of the matrix units if they take it, else of the rest.
 
@@ -367,7 +373,8 @@ class Device:
 def family(dtype: str) -> str:
     """The name under which device files list a dtype: float8_e4m3fn is float8, uint8 is int8.
 
-    "tfloat32" is float32 data multiplied by the TensorFloat-32 units.
+    "tfloat32" is float32 data multiplied by the TensorFloat-32 units; "xfloat32" are those of AMD, which
+    torch gives nothing to unless a variable of the environment tells hipBLASLt so.
     """
     if dtype.startswith("float8"):
         return "float8"

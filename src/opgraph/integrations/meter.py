@@ -82,8 +82,8 @@ class Meter:
             if self._flops:
                 found["flops_per_second"] = self._flops / seconds
             if self.device is not None and self._flops:
-                peak = self.device.matrix_peak(self._dtype) * self.devices
-                found["mfu"] = self._flops / seconds / peak
+                peak = self.device.matrix_peak(self.device.multiplies(self._dtype))
+                found["mfu"] = self._flops / seconds / (peak * self.devices)
                 found["predicted"] = self._predicted / seconds
         self._reset()
         return found
@@ -136,7 +136,7 @@ class Meter:
         finally:
             self._depth = depth
         graph = profile.graph
-        self._dtype = CostedRecord(profile).main_dtype
+        self._dtype = CostedRecord(profile).multiplied
         flops = sum(n.flops for n in graph.nodes if n.phase != "recompute")
         seconds = 0.0 if self.device is None else predict(graph, self.device).seconds
         return _Call(flops, seconds, elements)

@@ -62,6 +62,9 @@ class Kernel:
     Where a device updates the weights of many modules in one kernel, each has its part: `share` is that
     of its bytes, and of all parts one has `launches` 1, the others 0.
 
+    Products of float32 are computed in `compute_dtype` where one is given ("tfloat32", which torch takes
+    for convolutions) and the device has units for it.
+
     Attention is `causal` where its mask leaves the keys up to a query alone; None is not known.
     """
 
@@ -79,6 +82,12 @@ class Kernel:
     share: float = 1.0
     launches: int = 1
     causal: bool | None = None
+    compute_dtype: str = ""
+
+    @property
+    def multiplied(self) -> str:
+        """The dtype of its products on a device that has units for it."""
+        return self.compute_dtype if self.compute_dtype and self.dtype == "float32" else self.dtype
 
     @property
     def macs(self) -> int:

@@ -158,8 +158,9 @@ CODES: dict[str, Code] = {
     ),
     "precision": Code(
         "Most products are in a dtype in which the device does not multiply: it would convert them, or the "
-        "model would be given to it in another.",
-        "Profile it in one that the remark names: `--dtype`, or `--autocast`.",
+        "model would be given to it in another. Or torch multiplies float32 with fewer digits there.",
+        "Profile it in one that the remark names: `--dtype`, or `--autocast`. Torch's own switches "
+        "(`fp32_precision`) are heeded as they are when it is traced.",
     ),
     "recurrent": Code(
         "The time of a recurrent layer on an accelerator leaves out that its steps wait for one another.",

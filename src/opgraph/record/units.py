@@ -6,7 +6,7 @@ _DECIMAL = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _ITEM_SIZES = {
     "float64": 8, "double": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,
-    "float32": 4, "int32": 4, "uint32": 4, "complex32": 4, "qint32": 4,
+    "float32": 4, "tfloat32": 4, "int32": 4, "uint32": 4, "complex32": 4, "qint32": 4,
     "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2,
 }  # fmt: skip
 

@@ -34,6 +34,40 @@ from opgraph.record.errors import OpgraphError
 from opgraph.record.graph import Collective, Kernel
 from opgraph.record.kinds import Bound, CollectiveKind, Run
 
+
+def test_float32_is_multiplied_as_torch_has_it() -> None:
+    """Convolutions in TensorFloat-32, products not, unless torch is told otherwise."""
+    images, cudnn, products = torch.zeros(8, 64, 56, 56), torch.backends.cudnn, torch.backends.cuda
+    convolution, linear = nn.Conv2d(64, 64, 3, padding=1), nn.Linear(1024, 1024)
+
+    def dtypes(name: str) -> tuple[str, str]:
+        found = (
+            opgraph.profile(convolution, images),
+            opgraph.profile(linear, torch.zeros(512, 1024)),
+        )
+        first, second = (profile.on(name).main_dtype for profile in found)
+        return first, second
+
+    def seconds() -> float:
+        return opgraph.profile(convolution, images).on("a100").prediction.device_seconds
+
+    before = cudnn.conv.fp32_precision, products.matmul.fp32_precision
+    try:
+        quick = seconds()
+        assert dtypes("a100") == ("tfloat32", "float32")
+        assert (
+            dtypes("v100-16gb") == dtypes("mi300x") == dtypes("epyc-9654") == ("float32", "float32")
+        )
+        products.matmul.fp32_precision = "tf32"
+        assert dtypes("a100") == ("tfloat32", "tfloat32")
+        cudnn.conv.fp32_precision = "ieee"
+        assert dtypes("a100") == ("float32", "tfloat32")
+        assert seconds() > 1.5 * quick
+    finally:
+        cudnn.conv.fp32_precision, products.matmul.fp32_precision = before
+    assert dtypes("a100") == ("tfloat32", "float32")
+
+
 IDEAL = replace(
     FITTED,
     compute=dict.fromkeys(FITTED.compute, 1.0),

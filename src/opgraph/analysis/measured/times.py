@@ -194,7 +194,11 @@ def _attainable(node: Node, device: Device) -> float:
     peak and its traffic at the bandwidth."""
     seconds = 0.0
     for k in node.kernels:
-        peak = device.matrix_peak(k.dtype) if k.flops else device.vector_peak(k.dtype)
+        peak = (
+            device.matrix_peak(device.multiplies(k.multiplied))
+            if k.flops
+            else device.vector_peak(k.dtype)
+        )
         seconds += max((k.flops + k.other_flops) / peak, k.bytes / device.bandwidth)
     return seconds
 

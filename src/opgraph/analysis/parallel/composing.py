@@ -575,8 +575,10 @@ def composed(
     step = max(whole + update, *((s + u).host for s, u in zip(spent, updates, strict=True)))
     flops = sum(t.flops for t in spent) * layout.tensor * layout.shards * layout.data
     low, high = pieces.prediction.ratios
-    dtype = max((k for n in pieces.graph.nodes for k in n.kernels), key=lambda k: k.flops).dtype
-    peak = device.matrix_peak(dtype) * layout.devices
+    dtype = max(
+        (k for n in pieces.graph.nodes for k in n.kernels), key=lambda k: k.flops
+    ).multiplied
+    peak = device.matrix_peak(device.multiplies(dtype)) * layout.devices
     return Candidate(
         layout, batch, checkpointing, step, (step * low, step * high), flops / (step * peak),
         max(t.exposed for t in spent), bubble, update, fullest, fits,

@@ -75,8 +75,9 @@ def energy(works: Sequence[Work], found: Prediction, device: Device) -> Energy |
 
 def _arithmetic(task: Task, device: Device) -> float:
     """The seconds of a task's arithmetic at the sustained peaks."""
-    matrix = task.category != "depthwise_convolution" and device.has_matrix(task.dtype)
-    peak = device.matrix_peak(task.dtype) if matrix else device.vector_peak(task.dtype)
+    dtype = device.multiplies(task.products)
+    matrix = task.category != "depthwise_convolution" and device.has_matrix(dtype)
+    peak = device.matrix_peak(dtype) if matrix else device.vector_peak(dtype)
     sustained = device.sustained_matrix if matrix else device.sustained_vector
     other = device.vector_peak("float32") * device.sustained_vector
     return task.flops / (peak * sustained) + task.other_flops / other

@@ -279,7 +279,7 @@ def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> tuple[float
             elements = task.written / item_size(task.dtype)
             seconds = max(seconds, elements / (device.units * device.clock * reach.rows))
         return seconds, 0.0
-    kind, dtype, sizes = task.category, task.dtype, task.contraction
+    kind, dtype, sizes = task.category, device.multiplies(task.products), task.contraction
     if kind == "depthwise_convolution":
         large = sizes is not None and sizes.window > LARGE_WINDOW and task.layout != "channels-last"
         share = reach.compute["large_window" if large else kind]
@@ -296,7 +296,7 @@ def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> tuple[float
     if sizes is None or kind not in _TILED or device.kind == "cpu":
         return task.flops / (peak * share), 0.0
     others = min(map(device.vector_peak, (dtype, "float32"))) * device.sustained_vector
-    size, peaks = element_size(dtype), (peak * share, others * share)
+    size, peaks = element_size(task.dtype), (peak * share, others * share)
     return tiled(sizes, task.flops, size, peaks, device, reach, task.packed)
 
 
@@ -361,7 +361,7 @@ def converts(task: Task, device: Device) -> bool:
         and task.layout != "channels-last"
         and (task.contraction is None or task.contraction.window > 1)
         and device.kind == "gpu"
-        and device.has_matrix(task.dtype)
+        and device.has_matrix(device.multiplies(task.products))
     )
 
 

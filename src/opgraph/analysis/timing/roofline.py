@@ -68,7 +68,8 @@ def _point(graph: Graph, part: Subgraph, device: Device, time: KernelCost) -> Ro
     products = [k for k in kernels if k.flops]
     main = max(products or kernels, key=lambda k: (k.flops, k.bytes))
     on_matrix_units = bool(products) and main.category != "depthwise_convolution"
-    peak = device.matrix_peak(main.dtype) if on_matrix_units else device.vector_peak(main.dtype)
+    dtype = device.multiplies(main.multiplied) if on_matrix_units else main.dtype
+    peak = device.matrix_peak(dtype) if on_matrix_units else device.vector_peak(dtype)
     flops = part.cost.flops + part.cost.other_flops
     attainable = min(peak, intensity * device.bandwidth)
     moving, computing = part.fused_bytes / device.bandwidth, flops / peak
@@ -76,7 +77,7 @@ def _point(graph: Graph, part: Subgraph, device: Device, time: KernelCost) -> Ro
         subgraph=part.id,
         label=next((n.name for n in nodes if main in n.kernels), nodes[0].name),
         rule=part.rule,
-        dtype=main.dtype,
+        dtype=dtype,
         unit="matrix" if on_matrix_units else "vector",
         peak=peak,
         flops=flops,

@@ -120,7 +120,9 @@ class Task:
     """What one kernel does, wherever in a graph it runs: `sizes` are the bytes of its operands, `positions`
     the results' elements in all dimensions but batch and channels. Kernels that do the same share one. Of a
     kernel that is divided over modules it is the part with this `share`. Weights in fewer bits than
-    they are multiplied in are `packed` to this part of their bytes. It runs on the device, or `on_host`."""
+    they are multiplied in are `packed` to this part of their bytes. It runs on the device, or `on_host`.
+    Its products are `multiplied` in another dtype than its own where one is given, and the device has units
+    for it."""
 
     kernel: str
     category: str
@@ -136,6 +138,12 @@ class Task:
     share: float = 1.0
     packed: float = 1.0
     on_host: bool = False
+    multiplied: str = ""
+
+    @property
+    def products(self) -> str:
+        """The dtype that its products are to be computed in."""
+        return self.multiplied or self.dtype
 
     @property
     def read(self) -> int:
@@ -294,6 +302,7 @@ def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
             collective=kernel.collective,
             share=kernel.share,
             packed=packed_of(kernel, values),
+            multiplied=kernel.multiplied,
         )
         yield _Step(task, tuple(place for _, place in operands), kernel.read + kernel.written)
 
@@ -354,6 +363,7 @@ def _one(kernels: list[Kernel], category: str) -> Kernel:
         cost=first.cost,
         shapes=shapes,
         out_shapes=last.out_shapes,
+        compute_dtype=products[0].compute_dtype if products else "",
     )
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import flop_counter
 
-from opgraph.costs.count import Operator, describe, packed
+from opgraph.costs.count import Operator, describe, packed, tfloat32
 from opgraph.costs.registry import contractions, formulas
 from opgraph.record.graph import Kernel
 from opgraph.tracing.fake.tensors import CPU, META, around
@@ -127,6 +127,7 @@ def fake_call_cache() -> FakeCallCache:
         torch.are_deterministic_algorithms_enabled(),
         torch.compiler._is_compiling_flag,
         torch.compiler._is_exporting_flag,
+        tfloat32(),
         (*flop_counter.flop_registry.values(), len(formulas), len(contractions)),  # can be added to
     )
     return FakeCallCache() if _replaced() else _CACHES.setdefault(settings, FakeCallCache())

@@ -151,7 +151,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         ],
         "partition": _partition(costed.parts, times, place),
         "devices": [
-            times.on(d, costed.main_dtype, costed.footprint.on(d)) for d in machines.values()
+            times.on(d, costed.multiplied, costed.footprint.on(d)) for d in machines.values()
         ],
         "next": _next(costed.profile),
     }
@@ -333,6 +333,7 @@ class _Times:
 
     def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
         """A device with its figures in a dtype, its times, and what a run needs of its memory."""
+        dtype = device.multiplies(dtype)
         tasks, known = self.tasks_on(device), dict[tuple[int, int], KernelCost]()
         found = self.predicted(device, tasks, known)
         often = {} if self.exchanges else self.often
