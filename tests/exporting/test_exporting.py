@@ -156,6 +156,16 @@ def test_stablehlo_takes_weights_as_arguments_and_keeps_constants(
     assert macs == profile.totals.macs
     assert len(text) < 100_000
 
+    class Written(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            mask = x.new_zeros(3, 5)
+            mask[-1:, :-2] = 3.0  # an open end was counted to until no memory was left
+            return torch.nn.functional.interpolate(x + mask, scale_factor=2)
+
+    written, example = prepared(Written(), torch.zeros(1, 2, 3, 5))
+    made = exporter_for("x.mlir").run(written, example, "export").content.decode()
+    assert re.search(r"func\.func @main\(.*\) -> tensor<1x2x6x10xf32>", made)
+
     class Unknown(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return torch.special.bessel_j0(x)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
@@ -86,10 +87,13 @@ def to_stablehlo(model: Model, example: Example, _tracer: str) -> Exported:
         try:
             with stage.guard.listening():
                 program = exported(model.module, stage.args, stage.kwargs)
-            program = program.run_decompositions(get_decomposition_table())
+            # torch-mlir takes apart all interpolation but this, and has StableHLO of none.
+            nearest = get_decompositions([torch.ops.aten.upsample_nearest2d])
+            program = program.run_decompositions({**get_decomposition_table(), **nearest})
         except Exception as error:
             raise TraceError(f"export does not get through: {first_line(error)}") from error
         module, names = _with_constants(program)
+        _close(module.graph)
         with _unsaid() as said:
             try:
                 made = str(stateless_fx_import(module, output_type="stablehlo"))
@@ -126,6 +130,19 @@ def _with_constants(
         module.graph.erase_node(node)
     module.recompile()
     return module, names
+
+
+def _close(graph: torch.fx.Graph) -> None:
+    """Give both ends of every slice that is written to: torch-mlir would count to the largest number that
+    there is for one that is open."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.slice_scatter.default):
+        names = ("self", "src", "dim", "start", "end", "step")
+        given = {"dim": 0, **dict(zip(names, node.args, strict=False)), **node.kwargs}
+        into, dim = given["self"].meta["val"], given["dim"]
+        ends = slice(given.get("start"), given.get("end"), given.get("step")).indices(
+            into.shape[dim]
+        )
+        node.args, node.kwargs = (given["self"], given["src"], dim, *ends), {}
 
 
 _ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)'")
