@@ -148,3 +148,21 @@ def test_two_to_four_sparsity(library: str) -> None:
     assert profile.totals.flops == 2 * 64 * 128 * 128 // 2
     assert profile.totals.coverage == 1
     assert [p.bytes for p in profile.graph.parameters] == [128 * 72 * 2, 256]
+
+
+def test_what_is_scaled_in_eight_bits_is_followed() -> None:
+    """Numbers and a scale in one tensor, which is made in Python: a product reads what made the two, and
+    so does what fuses with it. None of it is a constant."""
+    float8 = pytest.importorskip("torchao.float8")
+    model = float8.convert_to_float8_training(two_layers())
+    graph = opgraph.profile(model, X, mode="train", loss="sum", target="cuda:9.0").graph
+    products = [n for n in graph.nodes if any(k.flops for k in n.kernels)]
+    assert len(products) == 2 * 3
+    assert {n.kind for n in products} == {"call"}
+    assert [k.op for n in products for k in n.kernels if k.flops] == ["aten._scaled_mm"] * 6
+    before = {n.id: set(graph.reads(n)) for n in graph.nodes}
+    for node in graph.nodes:  # in order: all that a node hangs on
+        before[node.id] |= {i for made in before[node.id] for i in before[made]}
+    assert products[0].id in before[products[1].id]
+    eight = [[v for v in n.inputs if "float8" in graph.value[v].dtype] for n in products]
+    assert [len(found) for found in eight] == [2] * 6

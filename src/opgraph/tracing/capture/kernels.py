@@ -515,7 +515,7 @@ class KernelCapture(TorchDispatchMode):
     def _heard(
         self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Any:
-        if any(map(_is_wrapper, types)):
+        if any(map(is_wrapper, types)):
             return NotImplemented  # a subclass made of other tensors: those are what is computed on
         if self.over or self.aside:
             out = func(*args, **(kwargs or {}))
@@ -875,7 +875,7 @@ _IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 @cache
-def _is_wrapper(cls: type) -> bool:
+def is_wrapper(cls: type) -> bool:
     """Whether tensors of a class are made of other tensors (nested, quantized, distributed ones)."""
     return hasattr(cls, "__tensor_flatten__") and not issubclass(cls, FakeTensor)
 

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Shape, Value, ValueKind, maker
 from opgraph.sources.ranks import local
-from opgraph.tracing.capture.kernels import KernelCapture, storage_key
+from opgraph.tracing.capture.kernels import KernelCapture, is_wrapper, storage_key
 from opgraph.tracing.capture.scopes import Call, Location
 from opgraph.tracing.fake.weights import Weights
 
@@ -108,7 +108,11 @@ class ValueTable:
             tensor = local(tensor)
         entry = self._bindings.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
-            into.append(self._found(tensor))
+            parts = self._parts(tensor)
+            for part in parts:
+                self.read(part, into)
+            if not parts:
+                into.append(self._found(tensor))
             return
         _, value, storage, version = entry
         into.append(value)
@@ -117,6 +121,21 @@ class ValueTable:
             storage, version = anew[storage], 0
         if storage is not None and self._versions.get(storage, 0) > version:
             into.append(self._writers[storage])
+
+    def _parts(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors that another is made of, as scaled ones in eight bits are of numbers and a scale,
+        where this run made one of them."""
+        cls: Any = type(tensor)
+        if cls is FakeTensor or not is_wrapper(cls):
+            return []  # `__tensor_flatten__` says what it is made of, and may look at values
+        slots = (name for c in cls.__mro__ for name in vars(c).get("__slots__", ()))
+        held = (getattr(tensor, name, None) for name in (*vars(tensor), *slots))
+        parts = [local(part) for part in held if isinstance(part, Tensor)]
+        memory = self._capture.memory
+        made = any(
+            self._parts(p) or self.bound(p) is not None or memory.find(p) is not None for p in parts
+        )
+        return parts if made else []
 
     def _found(self, tensor: Tensor) -> int:
         """A tensor that no node made: a weight, a view of something known, or a constant."""
@@ -161,6 +180,11 @@ class ValueTable:
             record.outputs.append(self.add(tensor, kind, None, None, fresh, look))
             return
         tensor = local(tensor)
+        parts = self._parts(tensor)
+        for part in parts:
+            self.produce(part, record, index)
+        if parts:
+            return
         before = self.bound(tensor)
         storage = memory.see(tensor, max(record.first, record.last - 1))
         alias = before
