@@ -112,6 +112,7 @@ def test_memory_where_layers_need_more_than_what_runs_behind_them() -> None:
         (Layout(pipeline=2, micro_batches=4), False),
         (Layout(pipeline=2, micro_batches=4, schedule="interleaved"), False),
         (Layout(pipeline=2, micro_batches=4, fsdp=2), False),
+        (Layout(pipeline=2, micro_batches=4, fsdp=2, schedule="interleaved"), False),
         (Layout(pipeline=3, micro_batches=6, fsdp=2), True),
         (Layout(pipeline=2, micro_batches=4, fsdp=2, zero=1), False),
         (Layout(pipeline=2, micro_batches=4, data=2), False),
@@ -157,6 +158,12 @@ def test_schedules_wait_as_they_are_known_to() -> None:
     orders = [order("1f1b", stages, r, batches) for r in range(stages)]
     reducing = {(r, todo[-1]): 1.0 for r, todo in enumerate(orders)}  # no other stage waits for it
     assert makespan(gone_through(orders, seconds, 0.0, reducing))[0] == 3.0 * batches + bubble + 1.0
+    # What is gathered before a step holds up its own rank alone.
+    assert (
+        makespan(gone_through(orders, seconds, 0.0, None, [1.0] * 4))[0]
+        == 3.0 * batches + bubble + 1.0
+    )
+    assert makespan(gone_through(orders, seconds, 0.0, None, [0.0, 1.0, 1.0, 1.0]))[0] == 33.0
     few = {(r, (k, r, 0)): s for r in range(2) for k, s in (("F", 1.0), ("B", 2.0))}
     two = gone_through([order("1f1b", 2, r, 1) for r in range(2)], few, 0.25)
     assert makespan(two)[0] == 6.5

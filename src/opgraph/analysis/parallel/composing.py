@@ -39,6 +39,9 @@ Pass = tuple[str, int]
 REDUCE: Pass = ("reduce", 0)
 """What a stage does behind all micro-batches."""
 
+AGAIN: Pass = ("forward", -1)
+"""A forward for which weights are gathered, and not for the first time: what then sets them up is done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -183,8 +186,12 @@ class Pieces:
             part, at = self.parts[node.id]
             waits = any(k.collective is not None for k in node.kernels)
             seconds = device.get(node.id, 0.0)
-            found[at][part] += Taken(seconds, host.get(node.id, 0.0), seconds if waits else 0.0,
-                                     0 if node.phase == "recompute" else node.flops)  # fmt: skip
+            taken = Taken(seconds, host.get(node.id, 0.0), seconds if waits else 0.0,
+                          0 if node.phase == "recompute" else node.flops)  # fmt: skip
+            found[at][part] += taken
+            gathers = at == ("forward", 0) and node.id in self._gathering
+            if gathers or at == ("forward", self.sample.micro_batches - 1):
+                found[AGAIN][part] += taken
         return found
 
     @property
@@ -311,6 +318,7 @@ class Pieces:
             if not isinstance(part, int) or part in self._inner:
                 name = INNER if isinstance(part, int) else part
                 found[name, at] = max(found[name, at], most[part, at] - held.total)
+        found |= {(name, AGAIN): most for (name, at), most in found.items() if at == ("forward", 0)}
         return found
 
     @cached_property
@@ -369,7 +377,7 @@ def passes(
 ) -> Iterator[tuple[Action, Pass, Pass]]:
     """Which pass of a sample each action is like: of layers, and of what is beside them, which stays
     gathered from the first forward on. A forward of layers is like the second one where these were gathered
-    before: for all of the step, or by the backward before it."""
+    before: for all of the step, or by the backward before it; else it gathers them again."""
     before: dict[int, str] = {}
     end = sample.micro_batches - 1
     for action in todo:
@@ -377,7 +385,8 @@ def passes(
         later = min(end, int(number > 0))
         if kind == "F":
             there = sample.zero < 3 or not sample.staged or before.get(stage) == "B"
-            yield action, ("forward", later * there), ("forward", later)
+            layers = ("forward", later) if there or not later else AGAIN
+            yield action, layers, ("forward", later)
         elif sample.reduces_last:
             which = end if number == batches - 1 else min(max(0, end - 1), later)
             yield action, ("backward", which), ("backward", which)

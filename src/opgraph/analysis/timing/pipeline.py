@@ -26,11 +26,12 @@ def gone_through(
     seconds: Mapping[tuple[int, Action], float],
     sending: float,
     behind: Mapping[tuple[int, Action], float] | None = None,
+    before: Sequence[float] | None = None,
 ) -> list[list[Done]]:
     """When each rank does what it does: as soon as it is done with what was before, and has what another
     stage gives. `seconds` are those of a rank's action, whichever of its micro-batches it is of, or of that
     one; what goes to another rank takes `sending` more. What a rank does `behind` an action, to reduce its
-    gradients, takes its time, and no other stage waits for it.
+    gradients, takes its time, and no other stage waits for it; nor for what it does `before` all of them.
 
     Raises `ValueError` where ranks wait for each other.
     """
@@ -38,7 +39,7 @@ def gone_through(
     last = max(home)
     done: dict[tuple[str, int, int], float] = {}
     found: list[list[Done]] = [[] for _ in orders]
-    clock = [0.0] * len(orders)
+    clock = list(before or [0.0] * len(orders))
     moved = True
     while moved:
         moved = False
@@ -111,7 +112,7 @@ def course(
     sent = [k.collective for n in graph.nodes for k in n.kernels if k.collective is not None]
     largest = max((c for c in sent if c.kind in SENT), key=lambda c: c.bytes, default=None)
     moving = 0.0 if largest is None else sending(largest)
-    rows = gone_through(pipeline.orders, seconds, moving, behind)
+    rows = gone_through(pipeline.orders, seconds, moving, behind, [p.before for p in like])
     ids = {n.name: n.id for n in graph.nodes}
     begins = {done.action: done.begin for done in rows[pipeline.rank]}
     return Course(
@@ -123,31 +124,31 @@ def course(
 
 
 class _Passes:
-    """The seconds of what a rank does: of each action all nodes until the next one begins, of its `update`
-    of weights, and of what comes `after` the last micro-batch."""
+    """The seconds of what a rank does: of each action all nodes until the next one begins, of what comes
+    `before` the first, as to gather the weights of its stages, of its `update` of weights, and of what
+    comes `after` the last micro-batch."""
 
     def __init__(
         self, graph: Graph, begun: Sequence[Begun], taken: Sequence[Mapping[int, float]]
     ) -> None:
         starts = {b.node: b.action for b in begun}
-        parts: list[Action | None] = [None, *(b.action for b in begun)]  # None is the update
-        nodes: dict[Action | None, list[int]] = {part: [] for part in parts}
+        beside = "before", "update"
+        parts: list[Action | str] = [*beside, *(b.action for b in begun)]
+        nodes: dict[Action | str, list[int]] = {part: [] for part in parts}
         now: Action | None = None
         for node in graph.nodes:
             update = node.phase == "optimizer"
             now = now if update else starts.get(node.name, now)
-            if not update and now is None:
-                continue
             if any(k.collective is not None and k.collective.kind in SENT for k in node.kernels):
                 continue
-            nodes[None if update else now].append(node.id)
+            nodes["update" if update else now or "before"].append(node.id)
         device, host = (
             {part: sum(seconds.get(i, 0.0) for i in ids) for part, ids in nodes.items()}
             for seconds in taken
         )
         self.hosted = frozenset(i for p, ids in nodes.items() if host[p] > device[p] for i in ids)
         self.seconds = {b.action: max(device[b.action], host[b.action]) for b in begun}
-        self.update = max(device[None], host[None])
+        self.before, self.update = (max(device[part], host[part]) for part in beside)
         middle = self._middle()
         self.after = 0.0 if now is None else max(0.0, self.seconds[now] - middle[now[:2]])
 
