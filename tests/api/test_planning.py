@@ -25,6 +25,7 @@ from opgraph.analysis.parallel.composing import (
 )
 from opgraph.cli import main
 from opgraph.hardware import cluster
+from opgraph.record.errors import InputError
 from opgraph.record.layout import Layout
 from opgraph.views.schemas import schema
 from opgraph.views.text.plan import plan_text
@@ -189,6 +190,21 @@ def test_schedules_are_torchs(schedule: str, chunks: int) -> None:
         layout = Layout(pipeline=ranks, micro_batches=batches, schedule=schedule)
         truth = Pipelined(_schedule(layout, stages)).orders
     assert [tuple(order(schedule, ranks, r, batches, chunks)) for r in range(ranks)] == list(truth)
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_a_pipeline_that_torch_does_not_make_is_not_planned() -> None:
+    """Torch cuts GPT-2 so that its first stage gives all others the mask, and interleaved stages hand on to
+    the next one alone: no such pipeline is profiled, and none is planned."""
+    asked: dict[str, Any] = {"model_args": {"n_layer": 4}, "seq_len": 64, "pipeline_parallel": 2}
+    found = opgraph.plan("gpt2", devices="2xh100-sxm", global_batch=4, batch_size=1, **asked)
+    assert {c.layout.schedule for c in found.best} == {"1f1b"}
+    (why,) = {w.partition(": ")[2] for w in found.refused}
+    assert "only supports adjacent-stage communication" in why
+    with pytest.raises(InputError, match="only supports adjacent-stage"):
+        opgraph.profile("gpt2", mode="train", schedule="interleaved", global_batch=4, micro_batches=4,
+                        **asked)  # fmt: skip
 
 
 def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:

@@ -123,6 +123,7 @@ class _Search:
         self.few, self.blocks, self.counts = thinned(self.whole, _LAYERS)
         self.weights = sum(p.numel() * p.element_size() for p in self.whole.module.parameters())
         self.samples: dict[Any, Sample | str] = {}
+        self.uncut: dict[Any, str] = {}
         self.known: dict[Any, Any] = {}
         self.capacity = device.capacity - device.context
         self.batch = given.global_batch or 1
@@ -175,12 +176,35 @@ class _Search:
         ):
             return (f"interleaved takes a multiple of {layout.pipeline} micro-batches, and {layout.chunks} "
                     "layers a stage")  # fmt: skip
+        if layout.pipeline > 1 and (why := self._uncut(layout)):
+            return why
         sample = self.sample(layout, batch, checkpointing)
         if isinstance(sample, str):
             return sample
         self.tried += 1
         return composed(sample, self.device, layout, batch=batch, checkpointing=checkpointing,
                         capacity=self.capacity, known=self.known, regardless=regardless)  # fmt: skip
+
+    def _uncut(self, layout: Layout) -> str:
+        """Why torch's tools make no such pipeline of the model, or "" where they do, which is tried with a
+        few layers over two ranks. A model that says itself what its stages hand on is not asked."""
+        from opgraph.tracing.modes.layouts import thinned
+
+        if getattr(self.whole.module, "pp_plan", None):
+            return ""
+        key = layout.schedule, layout.tensor
+        if key not in self.uncut:
+            self.progress(f"cutting {self.whole.info.name} into stages …")
+            asked = replace(
+                self.plain.of_batch(2), pipeline_parallel=2, schedule=layout.schedule, micro_batches=2,
+                tensor_parallel=layout.tensor, sequence_parallel=layout.sequence,
+            )  # fmt: skip
+            self.uncut[key] = ""
+            try:
+                profiled(thinned(self.whole, 2 * layout.chunks)[0], options=asked)
+            except OpgraphError as error:
+                self.uncut[key] = first_line(error)
+        return self.uncut[key]
 
     def _least(self, layout: Layout) -> float:
         """Bytes of weights, gradients and optimizer state on average, which are known without a trace."""
