@@ -139,6 +139,14 @@ _PIECES: Mapping[str, str] = {
 """Where tensors that are spread, under way, or jagged hold what this rank has."""
 
 
+def parts_of(tensor: Tensor) -> dict[str, Tensor]:
+    """The tensors that another is made of, by the names of its attributes. Its `__tensor_flatten__` says
+    them, too, and may look at their values for it."""
+    slots = (name for cls in type(tensor).__mro__ for name in vars(cls).get("__slots__", ()))
+    held = {name: getattr(tensor, name, None) for name in (*vars(tensor), *slots)}
+    return {name: part for name, part in held.items() if isinstance(part, Tensor)}
+
+
 def is_spread(tensor: Any) -> bool:
     """Whether it is the piece of a tensor that others have the rest of."""
     return type(tensor).__name__ == "DTensor" and hasattr(tensor, "_spec")
@@ -268,10 +276,10 @@ def moved(name: str, group: str, tensor: Tensor) -> Tensor:
     it is says who keeps it on the host."""
     _library()
     if is_traceable_wrapper_subclass(tensor):
-        names, context = tensor.__tensor_flatten__()
-        parts = {n: moved(name, group, getattr(tensor, n)) for n in names}
-        made: Any = type(tensor).__tensor_unflatten__
-        return cast(Tensor, made(parts, context, tensor.shape, tensor.stride()))
+        made = tensor.detach()  # with what its class hands on
+        for part, held in parts_of(made).items():
+            setattr(made, part, moved(name, group, held))
+        return made
     with torch._C.DisableTorchFunction():
         return cast(Tensor, getattr(torch.ops.opgraph, name)(tensor, group))
 

@@ -258,6 +258,35 @@ def test_weights_are_gathered_in_eight_bits() -> None:
     assert found.items() >= later.items()
 
 
+def test_weights_that_are_gathered_in_eight_bits_are_kept_on_the_host() -> None:
+    """They go to the device as they are, and are cast there. What torchao hands on of them has no scale
+    that was there before, which is exchanged all the same."""
+    float8 = pytest.importorskip("torchao.float8")
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+    config = float8.Float8LinearConfig(enable_fsdp_float8_all_gather=True)
+    found = []
+    for before in (False, True):
+        with opgraph.ranks(WORLD):
+            with torch.device("meta"):
+                model = float8.convert_to_float8_training(Model(), config=config)
+            for block in (*model.blocks, model):
+                fully_shard(block, offload_policy=CPUOffloadPolicy())
+            if before:
+                float8.precompute_float8_dynamic_scale_for_fsdp(model)
+            x = torch.zeros(2, 16, programs.WIDTH)
+            profile = opgraph.profile(model, x, mode="train", loss="sum", target="cuda:9.0")
+        costed = profile.on("h100-sxm")
+        found.append({(e.phase, str(e.kind)): (e.times, e.bytes) for e in costed.exchanged})
+        assert costed.fit is not None
+        assert costed.fit.weights == 0  # of the device
+        kept = [p for p in profile.graph.parameters if p.kind == "parameter"]
+        every = len(kept), sum(4 * p.numel for p in kept)  # beside which there may be scales
+        assert found[-1]["forward", "upload"] == found[-1]["backward", "download"] == every
+    assert found[0] == found[1]
+    assert ("forward", "all-reduce") in found[0]
+
+
 @pytest.mark.filterwarnings("ignore:Passing `tp_plan` directly:FutureWarning")
 def test_a_model_that_transformers_splits_by_its_own_plan(tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Shape, Value, ValueKind, maker
-from opgraph.sources.ranks import local
+from opgraph.sources.ranks import local, parts_of
 from opgraph.tracing.capture.kernels import KernelCapture, is_wrapper, storage_key
 from opgraph.tracing.capture.scopes import Call, Location
 from opgraph.tracing.fake.weights import Weights
@@ -127,10 +127,8 @@ class ValueTable:
         where this run made one of them."""
         cls: Any = type(tensor)
         if cls is FakeTensor or not is_wrapper(cls):
-            return []  # `__tensor_flatten__` says what it is made of, and may look at values
-        slots = (name for c in cls.__mro__ for name in vars(c).get("__slots__", ()))
-        held = (getattr(tensor, name, None) for name in (*vars(tensor), *slots))
-        parts = [local(part) for part in held if isinstance(part, Tensor)]
+            return []
+        parts = list(map(local, parts_of(tensor).values()))
         memory = self._capture.memory
         made = any(
             self._parts(p) or self.bound(p) is not None or memory.find(p) is not None for p in parts
