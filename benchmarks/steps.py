@@ -15,8 +15,10 @@ throughout go to attention by torch's `context_parallel`, keys and values gather
 default. The model is written as theirs, with `fully_shard` on each layer and on the rest,
 bfloat16 parameters and float32 sums of gradients, selective checkpointing as theirs (attention, what is
 scattered, and every second product are kept), tensor and sequence parallelism by their plan with the loss
-split over ranks, and AdamW in one kernel. TorchInductor does not compile a step of training here: of
-compiled rows what stands between products is fused by rules; products and attention stay as they are.
+split over ranks, and AdamW in one kernel, or by operators over all weights in 2024. TorchInductor does not
+compile a step of training here: of compiled rows nothing is computed twice in a layer, what stands between
+products is fused by rules (in 2025 in the loss, too), and what tensor and context parallelism exchange is
+waited for where it stands; products and attention stay as they are. Gradients are not clipped here.
 
 "The Llama 3 Herd of Models" (arXiv 2407.21783), table 4: TFLOP/s of a device with pipelines. What is
 predicted is what `opgraph plan` says of their layout (sequence parallelism, gradients sharded, no
@@ -36,7 +38,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from opgraph.analysis.timing.prediction import device_costs, predict_parts
+from opgraph.analysis.timing.prediction import device_costs, predict_parts, predict_work
+from opgraph.analysis.timing.streams import sources
 
 CACHE = Path(__file__).parent / ".cache" / "steps"
 TITAN = "h100-96gb-hbm2e-500w"
@@ -68,6 +71,12 @@ class Row:
     context: int = 1
     pieces: bool = False
     device: str = TITAN
+    year: int = 2025
+
+    @property
+    def optimizer(self) -> str:
+        """AdamW by operators over all weights, as was their default, or in one kernel."""
+        return "adamw-foreach" if self.year == 2024 else "adamw-fused"
 
     @property
     def way(self) -> str:
@@ -79,15 +88,15 @@ class Row:
 
 
 ROWS = (
-    Row("8b-fsdp8", "8b", 8, 2, 5762, memory=82.4),
-    Row("8b-fsdp8-compiled", "8b", 8, 2, 6667, compiled=True),
-    Row("8b-fsdp128", "8b", 128, 2, 5605, memory=67.0),
-    Row("8b-fsdp128-compiled", "8b", 128, 2, 6514, compiled=True),
-    Row("8b-fsdp8-float8-compiled", "8b", 8, 2, 8532, compiled=True, float8="tensor"),
-    Row("8b-fsdp128-float8-compiled", "8b", 128, 2, 8380, compiled=True, float8="tensor"),
+    Row("8b-fsdp8", "8b", 8, 2, 5762, memory=82.4, year=2024),
+    Row("8b-fsdp8-compiled", "8b", 8, 2, 6667, compiled=True, year=2024),
+    Row("8b-fsdp128", "8b", 128, 2, 5605, memory=67.0, year=2024),
+    Row("8b-fsdp128-compiled", "8b", 128, 2, 6514, compiled=True, year=2024),
+    Row("8b-fsdp8-float8-compiled", "8b", 8, 2, 8532, compiled=True, float8="tensor", year=2024),
+    Row("8b-fsdp128-float8-compiled", "8b", 128, 2, 8380, compiled=True, float8="tensor", year=2024),
     *(
         Row(f"8b-fsdp{8 // n}-cp{n}-{32 * n}k-float8-compiled", "8b", 8 // n, 1, measured,
-            kept="none", compiled=True, float8="tensor", length=32_768 * n, context=n)
+            kept="none", compiled=True, float8="tensor", length=32_768 * n, context=n, year=2024)
         for n, measured in ((1, 3890), (2, 2540), (4, 1071), (8, 548))
     ),
     Row("8b-h200-fsdp32-float8-compiled", "8b", 32, 2, 10_938,
@@ -99,14 +108,14 @@ ROWS = (
     Row("8b-fsdp8-tp8-float8-rows-compiled", "8b", 8, 12, 3708.5,
         tensor=8, compiled=True, float8="rows"),
     Row("70b-fsdp32-tp8-float8-2024-compiled", "70b", 32, 16, 829,
-        tensor=8, kept="none", compiled=True, float8="tensor"),
+        tensor=8, kept="none", compiled=True, float8="tensor", year=2024),
     Row("70b-fsdp32-tp8-float8-compiled", "70b", 32, 16, 809.8,
         tensor=8, kept="none", compiled=True, float8="tensor"),
     Row("70b-fsdp32-tp8-float8-rows-compiled", "70b", 32, 16, 599.6,
         tensor=8, kept="none", compiled=True, float8="rows"),
     *(
         Row(f"{size}-fsdp{data}-tp8{name}-pieces-compiled", size, data, batch, measured, tensor=8,
-            kept=kept, compiled=True, float8=float8, pieces=True)
+            kept=kept, compiled=True, float8=float8, pieces=True, year=2024 if "2024" in name else 2025)
         for size, data, batch, kept, name, float8, measured in (
             ("70b", 32, 16, "none", "-float8-2024", "tensor", 876),
             ("70b", 32, 16, "none", "", "", 652.4),
@@ -310,7 +319,10 @@ def built(row: Row, mesh: Any, layers: int | None = None) -> Any:
         kept = checkpoint_wrapper(
             layer, preserve_rng_state=False, **(selective if row.kept == "selective" else {})
         )
-        model.layers[i] = fully_shard(kept, mesh=shards, mp_policy=lower)
+        last = i == len(model.layers) - 1  # gathered for the backward at once
+        model.layers[i] = fully_shard(
+            kept, mesh=shards, mp_policy=lower, reshard_after_forward=not last
+        )
     return fully_shard(model, mesh=shards, mp_policy=lower)
 
 
@@ -340,9 +352,8 @@ def traced(row: Row, layers: int | None = None) -> Any:
                 mesh["cp"], buffers=buffers, buffer_seq_dims=[1, 0], no_restore_buffers=set(buffers)
             ))  # fmt: skip
         return opgraph.profile(
-            model, (ids, ids), mode="train", loss="sum", optimizer="adamw-fused",
-            target="cuda:9.0",
-        )  # fmt: skip
+            model, (ids, ids), mode="train", loss="sum", optimizer=row.optimizer, target="cuda:9.0"
+        )
 
 
 @cache
@@ -442,13 +453,60 @@ def by_pieces(graph: Any) -> Any:
     return replace(graph, nodes=tuple(replace(n, kernels=left[n.id]) for n in graph.nodes))
 
 
-def fused(costed: Any) -> float:
+def once(graph: Any) -> Any:
+    """A graph in which layers compute nothing twice, as AOTAutograd leaves it (`fx_graph_cse` in
+    torch/_functorch/compile_utils.py): a forward, and a backward with what runs again for it."""
+    same: dict[int, int] = {}
+    known: dict[Any, Any] = {}
+
+    def alone(node: Any) -> Any:
+        left = replace(node, inputs=tuple(same.get(v, v) for v in node.inputs))
+        writes = any(k.op.endswith("_") or k.collective for k in node.kernels)
+        if writes or node.kind != "call" or LAYERS not in node.scope:
+            return left
+        key = node.phase == "forward", node.target, node.arguments, left.inputs, node.kernels
+        first = known.setdefault(key, node)
+        if first is node or len(first.outputs) != len(node.outputs):
+            return left
+        same.update(zip(node.outputs, first.outputs, strict=True))
+        return replace(left, kernels=())
+
+    return replace(graph, nodes=tuple(map(alone, graph.nodes)))
+
+
+def waited(graph: Any) -> dict[int, tuple[int, ...]]:
+    """What each node waits for in a compiled run: what it reads, and what was exchanged in a layer before
+    it. Tracing waits for a collective where it stands (`_maybe_wrap_tensor` in
+    torch/distributed/_functional_collectives.py), and TorchInductor leaves the wait there
+    (`reorder_for_compute_comm_overlap`)."""
+    found = dict(sources(graph))
+    before: tuple[int, ...] = ()
+    for node in graph.nodes:
+        kernels = [k for k in node.kernels if k.bytes or k.flops]
+        if kernels:
+            found[node.id] += before
+            functional = any(k.op.startswith("_c10d_functional.") for k in kernels)
+            before = (node.id,) if functional and LAYERS in node.scope else ()
+    return found
+
+
+def loss_of(graph: Any) -> set[int]:
+    """The nodes of a loss: between the layer of the logits and its gradient."""
+    output = [n for n in graph.nodes if n.scope == "output"]
+    last = max(n.id for n in output if n.phase == "forward")
+    first = min(n.id for n in output if n.phase == "backward")
+    return {n.id for n in graph.nodes if last < n.id < first and not n.scope}
+
+
+def fused(costed: Any, loss: bool) -> float:
     """The seconds that are spared where element-wise work between products is fused: within layers, since
-    torchtitan compiles each by itself, and neither the loss, nor the optimizer, nor what FSDP copies."""
+    torchtitan compiles each by itself, and in its loss since 2025, but neither in the optimizer nor in what
+    FSDP copies."""
     node = costed.graph.node
+    also = loss_of(costed.graph) if loss else set()
     parts = [
         p for p in costed.parts
-        if not any(node(n).flops or LAYERS not in node(n).scope for n in p.nodes)
+        if not any(node(n).flops or (LAYERS not in node(n).scope and n not in also) for n in p.nodes)
     ]  # fmt: skip
     within = {n for p in parts for n in p.nodes}
     each = device_costs(costed.work, costed.device)
@@ -493,9 +551,13 @@ def stepped(row: Row, layers: int | None) -> tuple[tuple[float, ...], float]:
     profile = profile_of(row, layers)
     if row.pieces:
         profile = replace(profile, graph=by_pieces(profile.graph))
+    if row.compiled:
+        profile = replace(profile, graph=once(profile.graph))
     costed = profile.on(row.device)
-    found = costed.prediction
-    seconds = found.seconds - (fused(costed) if row.compiled else 0.0)
+    found, seconds = costed.prediction, costed.prediction.seconds
+    if row.compiled:
+        found = predict_work(costed.work, costed.device, made_by=waited(costed.graph))
+        seconds = found.seconds - fused(costed, row.year > 2024)
     low, high = (end / found.seconds * seconds for end in found.interval)
     reserved = profile_of(row, layers).on(row.device).fit.reserved
     return (seconds, low, high, found.communication.exposed), reserved
