@@ -375,5 +375,5 @@ def test_what_a_branch_asks_is_answered_where_choices_are_made_up():
     assert "div" in ops
     assert "exp" not in ops
     assert [found.graph.value[v].shape for v in found.graph.outputs] == [(3,), (12,)]
-    assert {note.code for note in found.notes} == {"branch", "routing"}
+    assert {note.code for note in found.notes} == {"branch", "routing", "numpy"}
     assert isinstance(record(Cautious(), example).error, RuntimeError)

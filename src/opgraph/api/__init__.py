@@ -61,9 +61,7 @@ def profile(
     if failed is None or partial:
         return found
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
-    unreal = "".join(
-        f"; it {n}" for n in found.model.notes if n.startswith("was not traced on real ")
-    )
+    unreal = "".join(f"; it {n}" for n in found.model.notes if n.startswith("was not traced "))
     if GUESSED in found.model.notes:
         tried = "".join(f" ({n})" for n in found.model.notes if n.startswith("tried "))
         raise InputError(

@@ -134,8 +134,9 @@ def profiled(
     asked = options or Options()
     if asked.world_size is not None:
         from opgraph.sources.ranks import ranks
+        from opgraph.tracing.state.process import put_back
 
-        with ranks(asked.world_size, asked.rank or 0):
+        with put_back(), ranks(asked.world_size, asked.rank or 0):
             found = profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
         if found.graph.failed or any(k.collective for n in found.graph.nodes for k in n.kernels):
             return found
@@ -185,6 +186,7 @@ def _laid_out(
     from opgraph.sources.ranks import ranks
     from opgraph.tracing.modes.layouts import in_stages, laid_out, tokens_split
     from opgraph.tracing.modes.stages import kinds_of_ranks, of_a_sample
+    from opgraph.tracing.state.process import put_back
 
     layout, rank = asked.layout, asked.rank or 0
     alone: dict[str, Any] = dict.fromkeys(asked.laid_out)
@@ -228,7 +230,7 @@ def _laid_out(
         one = replace(one, micro_batches=None)
 
     def traced(at: int, *, sample: bool = False) -> ProfileRecord:
-        with ranks(layout.devices, at):
+        with put_back(), ranks(layout.devices, at):
             if layout.pipeline == layout.context == 1:
                 return profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
             example = prepared(built, inputs, kwargs, one)[1]
@@ -325,11 +327,11 @@ def _fitted(
     do; or the failed one: as it is where its only input was asked for, else with a remark on what was
     tried."""
     from opgraph.inputs.fitting import fitted
-    from opgraph.tracing.eager import trace_either, trace_fake
+    from opgraph.tracing.eager import trace_either, trace_fakes
     from opgraph.tracing.fake.tensors import needs_values
 
     def run(other: Example) -> Graph | None:
-        outcome = trace_fake(model, other)
+        outcome = trace_fakes(model, other)[-1]
         if needs_values(outcome.error):
             outcome = trace_either(model, other, memory_limit=options.memory_limit)[-1]
         return None if outcome.error is None else outcome.graph or found.graph
@@ -506,6 +508,8 @@ def _in_mode(model: Model, example: Example, options: Options, how: TraceOptions
 def _trained(model: Model, example: Example, options: Options, how: TraceOptions) -> ProfileRecord:
     """The profile of a step of training. Where a loss that was guessed fails, what the model returns is
     added up, which is said."""
+    import torch
+
     from opgraph.sources.pipelines import Pipelined
     from opgraph.tracing import eager
     from opgraph.tracing.modes.training import Training, still_parts
@@ -522,7 +526,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         still=still,
     )
 
-    def traced(step: Training) -> tuple[list[Outcome], Compiled | None]:
+    def run(step: Training) -> tuple[list[Outcome], Compiled | None]:
         if options.inductor:
             from opgraph.tracing.replay.inductor import trace_compiled
 
@@ -535,10 +539,14 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         def made_up() -> bool:
             return step.found is not None and step.found.guessed
 
-        run = eager.trace_either(
+        attempts = eager.trace_either(
             model, example, made_up, prepare=step.prepare, capture=step, **how.run
         )
-        return run, None
+        return attempts, None
+
+    def traced(step: Training) -> tuple[list[Outcome], Compiled | None]:
+        with torch.inference_mode(mode=False):  # a step needs gradients, whatever is on around it
+            return run(step)
 
     step = make(options.loss, options.accumulation)
     outcomes, kernels = traced(step)
@@ -684,10 +692,10 @@ def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
         if (tensors := _of_arrays(example)) is not None
     ]
     if len(readings) > 1:
-        from opgraph.tracing.eager import trace_fake
+        from opgraph.tracing.eager import trace_fakes
 
         for example, note in readings:
-            if trace_fake(model, example).error is None:
+            if trace_fakes(model, example)[-1].error is None:
                 return replace(example, notes=(note,) if note else ())
     return asked
 

@@ -84,6 +84,16 @@ CODES: dict[str, Code] = {
         "figures, may be others with yours.",
         "Give typical inputs in Python.",
     ),
+    "gradients": Code(
+        "The forward computes gradients itself (forces, for instance), so it ran with gradients on, as it "
+        "does outside of `torch.no_grad()`; or could not, which is said.",
+        "Call opgraph where the model itself would run.",
+    ),
+    "numpy": Code(
+        "Values left torch as arrays, and arrays came back: what NumPy (or SciPy, or whoever has them) "
+        "computes between is in no total.",
+        "Write that part in torch (`torch.fft` for `numpy.fft`), or time it by itself.",
+    ),
     "branch": Code(
         "Which branch runs depends on data or on random numbers; the one with more work is counted, or the "
         "remark says which.",

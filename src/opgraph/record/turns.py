@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -44,6 +44,8 @@ def turn(*, wait: bool = True) -> Iterator[bool]:
     """Within, it is this thread's turn, and others wait. Without `wait` it may not come to it, which is
     told.
 
+    Where something is `recorded` in this thread, what is done within is no part of that.
+
     Raises `InputError` where the one whose turn it is waits for this thread: each would wait for the other.
     """
     global _holder
@@ -63,11 +65,28 @@ def turn(*, wait: bool = True) -> Iterator[bool]:
         yield False
         return
     before, _holder = _holder, threading.get_ident()
+    beside, _beside[:] = _beside[:], ()
     try:
-        yield True
+        with beside[0]() if beside else nullcontext():
+            yield True
     finally:
+        _beside[:] = beside
         _holder = before
         _lock.release()
+
+
+_beside: list[Callable[[], AbstractContextManager[None]]] = []
+"""The context of what is no part of what this thread records, if it does."""
+
+
+@contextmanager
+def recorded(beside: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Within, all that this thread does is recorded, but for what is done `beside` it."""
+    before, _beside[:] = _beside[:], [beside]
+    try:
+        yield
+    finally:
+        _beside[:] = before
 
 
 def _forked() -> None:

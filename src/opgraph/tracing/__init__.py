@@ -31,7 +31,8 @@ def _auto(model: Model, example: Example, options: TraceOptions) -> list[Outcome
 
 def _eager(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     flags = options.compile_flags
-    return [eager.said(eager.trace_fake(model, example, **options.run, compile_flags=flags))]
+    *before, last = eager.trace_fakes(model, example, **options.run, compile_flags=flags)
+    return [*before, eager.said(last)]
 
 
 def _hybrid(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
@@ -88,11 +89,11 @@ def plain_difference(
     flags = COMPILE_FLAGS.get(outcome.tracer)
     if flags is None or outcome.graph is None or outcome.error or outcome.tensors != "fake":
         return None
-    target = outcome.target.name
-    plain = eager.trace_fake(model, example, warm_up=warm_up, target=target)
+    how = {"warm_up": warm_up, "target": outcome.target.name, "gradients": outcome.gradients}
+    plain = eager.trace_fake(model, example, **how)
     if plain.graph is None or plain.error or _work(plain.graph) == _work(outcome.graph):
         return None
-    flagged = eager.trace_fake(model, example, warm_up=warm_up, compile_flags=flags, target=target)
+    flagged = eager.trace_fake(model, example, compile_flags=flags, **how)
     same = flagged.graph is not None and _work(flagged.graph) == _work(outcome.graph)
     asked = "being compiled" if flags == "compiling" else "being exported"
     why = f"the model asks whether it is {asked}, and then has" if same else "this graph has"

@@ -87,7 +87,8 @@ class Outcome:
     how long it took, and the cache that the model returned. `caught` is what it went on with for want of
     values, as it would not with real ones: an error that the model caught itself. `notes` are remarks on
     the run; `misfit` says that a layer got other sizes than it states; `target` what the kernels are of;
-    `left` what is not as it was before the run."""
+    `left` what is not as it was before the run. `gradients` says that these were on, and `ungraded` that
+    the forward failed, or caught a failure, since they were off."""
 
     tracer: str
     tensors: str
@@ -100,6 +101,8 @@ class Outcome:
     misfit: bool = False
     target: Target = field(default_factory=Target)
     left: tuple[str, ...] = ()
+    gradients: bool = False
+    ungraded: bool = False
 
     @property
     def too_large(self) -> bool:
@@ -108,7 +111,7 @@ class Outcome:
 
     @property
     def attempt(self) -> Attempt:
-        reason = self.caught
+        reason = "the model caught that gradients are off" if self.ungraded else self.caught
         if self.error is not None:
             reason = first_line(self.error)
         return Attempt(self.tracer, self.tensors, reason, round(self.seconds, 4))
@@ -150,6 +153,7 @@ def record(
     compile_flags: CompileFlags = "none",
     memory_limit: float | None = None,
     ceiling: int | None = None,
+    gradients: bool = False,
     target: str = "cpu",
     spread: bool = False,
 ) -> Outcome:
@@ -160,8 +164,9 @@ def record(
     than the `memory_limit` (in GiB) would be needed, or the whole process would go beyond the `ceiling` (in
     bytes). The run may raise: then the graph is what there was so
     far, with the failing node marked. `stance` is what `torch.compile` means
-    within. What runs are the kernels of the `target` (see `opgraph.record.targets`). With `spread`, the
-    best of some scores are taken to be each of them equally often, which is remarked.
+    within. Autograd follows where `gradients` are asked for, which is remarked. What runs are the kernels
+    of the `target` (see `opgraph.record.targets`). With `spread`, the best of some scores are taken to be
+    each of them equally often, which is remarked.
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
@@ -181,6 +186,7 @@ def record(
                 compile_flags=compile_flags,
                 memory_limit=memory_limit,
                 ceiling=ceiling,
+                gradients=gradients,
                 plain=capture is forward,
             ) as stage:
                 substitutes = Substitutes(target, real=real, spread=spread)
@@ -206,8 +212,17 @@ def record(
     if isinstance(run.error, OutOfMemory):
         reason = TraceError(str(run.error))
         return Outcome(tracer, tensors, None, reason, seconds, left=tuple(guard.remarks))
-    return Outcome(tracer, tensors, run.graph, run.error, seconds, run.cache, run.caught, run.notes,
-                   run.misfit, substitutes.found(), (*guard.remarks, *left))  # fmt: skip
+    notes = (*run.notes, *((GRADED,) if gradients else ()))
+    return Outcome(tracer, tensors, run.graph, run.error, seconds, run.cache, run.caught, notes,
+                   run.misfit, substitutes.found(), (*guard.remarks, *left), gradients,
+                   run.ungraded)  # fmt: skip
+
+
+GRADED = Remark(
+    "gradients",
+    "ran with gradients on, since forward computes some: what autograd saves counts in the peak",
+)
+"""The remark on a run in which autograd followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +235,7 @@ class _Recorded:
     caught: str | None = None
     notes: tuple[str, ...] = ()
     misfit: bool = False
+    ungraded: bool = False
     alive: Callable[[], bool] = lambda: True
 
 
@@ -258,7 +274,8 @@ def _recorded(
     alive = recorder.release()
     graph = build(recorder, inputs, outputs)
     notes = (*recorder.notes, *substitutes.remarks, *recorder.capture.notes, *_idle(graph))
-    return _Recorded(graph, error, cache, recorder.caught, notes, recorder.misfit, alive)
+    ungraded = recorder.ungraded or (recorder.differentiates and error is not None)
+    return _Recorded(graph, error, cache, recorder.caught, notes, recorder.misfit, ungraded, alive)
 
 
 def _idle(graph: Graph) -> Iterator[str]:
@@ -308,6 +325,7 @@ def staged(
     compile_flags: CompileFlags = "none",
     memory_limit: float | None = None,
     ceiling: int | None = None,
+    gradients: bool = False,
     plain: bool = False,
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
@@ -323,7 +341,7 @@ def staged(
         guard = Guard(guarded, () if real else modules, limit, ceiling)
         guard.begin()
         stack.callback(guard.restore)
-        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.set_grad_enabled(gradients))
         stack.enter_context(_layers_in_parts())
         if "torch._dynamo" in sys.modules:
             # Otherwise nothing is compiled, and it is slow to import.

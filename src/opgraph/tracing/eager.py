@@ -35,6 +35,26 @@ def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
     return record(_ready(model.module, example), example, **how)
 
 
+def trace_fakes(model: Model, example: Example, **how: Any) -> list[Outcome]:
+    """One run on fake tensors, and where forward differentiates one with gradients on."""
+    return _graded(trace_fake, model, example, how)
+
+
+def _graded(
+    run: Callable[..., Outcome], model: Model, example: Example, how: dict[str, Any]
+) -> list[Outcome]:
+    """A run, and another one with gradients on where forward was refused them, they are on around the call,
+    and they lead to something else."""
+    found = run(model, example, **how)
+    on = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    if found.gradients or not (on and found.ungraded):
+        return [found]
+    again = run(model, example, **{**how, "gradients": True})
+    ends = [o.error and first_line(o.error) for o in (found, again)]
+    same = again.error is not None and ends[0] == ends[1]
+    return [replace(found, ungraded=False)] if same else [found, again]
+
+
 @turn()
 def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
     """One run on real tensors: for models whose path depends on values. `how` goes to `record`.
@@ -78,7 +98,8 @@ def trace_either(
     values, and at last one on real tensors altogether. The outcome that counts is the last. Where what a
     run chooses from is `made_up`, as labels are, it is chosen evenly, too."""
     plain = "tracer" not in how
-    attempts = [trace_fake(model, example, **how)]
+    attempts = trace_fakes(model, example, **how)
+    how["gradients"] = attempts[-1].gradients
     # Among ranks, what each is sent hangs on values that a run may take from memory nothing was written to.
     apart = current() is not None and attempts[-1].error is not None
     lacks = apart or _lacks_values(attempts[-1])
@@ -90,7 +111,8 @@ def trace_either(
     real = None
     if not sent and (_lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1]))):
         lacking = attempts[-1]
-        attempts.append(real := _tried_on_real(model, example, how))
+        attempts += _graded(_tried_on_real, model, example, how)
+        real = attempts[-1]
         # The best one of a few is a label as often as an expert: it is made up where nothing else is left.
         if real.graph is None and _chooses(lacking, "aten.argmax"):
             attempts.append(trace_fake(model, example, spread=True, **how))
@@ -128,7 +150,7 @@ def _failed_for_no_size(outcome: Outcome) -> bool:
     return outcome.error is not None and not outcome.misfit and not outcome.too_large
 
 
-def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outcome:
+def _tried_on_real(model: Model, example: Example, **how: Any) -> Outcome:
     """The attempt on real tensors, or the reason why there is none."""
     start = time.perf_counter()
     try:
@@ -151,6 +173,9 @@ def said(outcome: Outcome, real: Outcome | None = None) -> Outcome:
     """The same with a remark where the run went on without a value, and why none on real tensors counts."""
     refused = real is not None and real.tensors == "real" and real.error is not None
     why = f"on real tensors: {real.attempt.error}" if real is not None and refused else ""
+    if outcome.ungraded and outcome.error is not None and not outcome.gradients:
+        off = "was not traced with gradients on: they are off around the call (torch.no_grad or the like)"
+        outcome = replace(outcome, notes=(*outcome.notes, Remark("gradients", off)))
     if outcome.caught is not None:
         text = f"went on without a value, perhaps not as with real data: {outcome.caught}"
         note = Remark("made-up-data", text + (why and f"; {why}"))
@@ -223,14 +248,16 @@ def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
         return module
     # Torch copies no buffer without a size.
     memo = {id(t): type(t)(device=t.device, dtype=t.dtype) for t in lazy}
-    with guarded([module, *example.given]), torch.no_grad():
+    with guarded([module, *example.given]) as guard:
         warm = copy.deepcopy(module, memo)
         modes = [(m, m.training) for m in warm.modules()]
         args, kwargs = arguments(example, None)
         set_eval([m for m, _ in modes])
         try:
             warm(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:  # a forward may raise anything, SystemExit too
+            if guard.interrupted(error):
+                raise
             raise InputError(
                 "its lazy layers learn their sizes from a first run, which failed: "
                 f"{first_line(error)}"

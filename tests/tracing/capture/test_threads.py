@@ -120,6 +120,26 @@ def test_what_threads_do_is_counted(run: Callable[[Hands, Tensor], object]) -> N
     assert not found.model.notes
 
 
+class Forks(nn.Module):
+    """Its second layer runs in a thread of torch's, which is begun in C."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        later = torch.jit.fork(self.second, x)
+        return self.first(x) + torch.jit.wait(later)
+
+
+@pytest.mark.parametrize("model", [Forks(), torch.jit.script(Forks())])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_a_scripted_model_forks_is_counted(model: nn.Module, mode: str) -> None:
+    found = opgraph.profile(model, torch.ones(2, 4), mode=mode)
+    assert found.totals.flops == 2 * LINEAR * (1 if mode == "infer" else 2)
+    assert not [r for r in found.remarks if r.code == "not-counted"]
+
+
 def test_a_pool_that_was_there_before_follows_and_is_left_as_it_was() -> None:
     def run(m: Hands, x: Tensor) -> object:
         return [f.result() for f in [m.kept.submit(layer, x) for layer in m.layers]]

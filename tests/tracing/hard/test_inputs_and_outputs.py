@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -104,6 +105,15 @@ def test_lazy_layers_learn_their_sizes_from_a_copy(training):
         opgraph.profile(model, torch.ones(1, 8, dtype=torch.long))
     with pytest.raises(opgraph.InputError, match="LazyLinear takes any size"):
         opgraph.profile(model)
+
+
+def test_a_lazy_model_that_ends_the_process_is_an_error_like_others():
+    class Ends(nn.LazyLinear):
+        def forward(self, x):
+            sys.exit(3)
+
+    with pytest.raises(opgraph.InputError, match="first run, which failed: SystemExit: 3"):
+        opgraph.profile(Ends(4), torch.ones(1, 8))
 
 
 def test_named_and_keyword_only_arguments():

@@ -10,9 +10,11 @@ import io
 import pickle
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.fft
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
@@ -361,14 +363,84 @@ def test_an_error_that_is_caught_before_what_is_recorded_counts() -> None:
     assert any(note.startswith("went on without a value") for note in asked)
 
 
-@pytest.mark.parametrize("reads", [reads_what_it_wrote, reads_it_elsewhere])
+def reads_an_array(share: Callable[[Tensor], Any], *, of_numpy: bool = False) -> Forward:
+    """What was handed out as an array before a fake tensor was written to the same memory."""
+
+    def run(m: Layers, x: Tensor) -> Tensor:
+        x, zeros = m.first(x), np.zeros(3, np.float32)
+        table = torch.from_numpy(zeros) if of_numpy else torch.zeros(3)
+        shared = zeros if of_numpy else share(table)
+        table[1] = x.abs().sum() + 1
+        return m.second(x) if shared.any() else x
+
+    return run
+
+
+def reads_an_array_from_before(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    torch.from_numpy(ZEROS)[1] = x.abs().sum() + 1
+    return m.second(x) if ZEROS.any() else x
+
+
+ZEROS = np.zeros(3, np.float32)
+
+READS = {
+    "what_it_wrote": reads_what_it_wrote,
+    "it_elsewhere": reads_it_elsewhere,
+    "an_array": reads_an_array(Tensor.numpy),
+    "an_array_by_numpy": reads_an_array(np.asarray),
+    "an_array_by_dlpack": reads_an_array(np.from_dlpack),
+    "an_array_of_its_own": reads_an_array(np.asarray, of_numpy=True),
+    "an_array_from_before": reads_an_array_from_before,
+}
+
+
+@pytest.mark.parametrize("reads", READS.values(), ids=READS)
 def test_a_real_table_that_fakes_were_written_to_has_no_values(
     reads: Callable[..., Tensor],
 ) -> None:
     model, x = Layers(reads), torch.randn(2, 4)
     profile = opgraph.profile(model, x)
     assert profile.tracing.tensors == "real"
+    assert not ZEROS.any()
     assert profile.totals.flops == flops_for_real(model, x) == 2 * (2 * 2 * 4 * 4)
+    ZEROS[:] = 0
+
+
+def by_scipy(array: Any) -> Any:
+    return scipy.fft.fft(array).real.astype(np.float32)
+
+
+BROUGHT_BACK: dict[str, Callable[[Tensor], Tensor]] = {
+    "from_numpy": lambda x: torch.from_numpy(by_scipy(x.numpy())),
+    "as_tensor": lambda x: torch.as_tensor(by_scipy(np.asarray(x))),
+    "tensor": lambda x: torch.tensor(by_scipy(x)),
+    "constructor": lambda x: torch.Tensor(by_scipy(np.from_dlpack(x))),
+    "function of NumPy": np.sin,  # a tensor, since it was given one
+}
+ONLY_ASKED: dict[str, Callable[[Tensor], Tensor]] = {
+    "branch": lambda x: x if x.numpy().max() < float("inf") else -x,
+    "number": lambda x: x * float(x.numpy().max()),
+    "numbers": lambda x: x + torch.tensor([x.numpy().max()] * 4),
+    "array from before": lambda x: x + (x.numpy().max() + torch.from_numpy(ZEROS)[0]),
+    "array of nothing": lambda x: x + torch.from_numpy(np.arange(4, dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize("compute", BROUGHT_BACK.values(), ids=BROUGHT_BACK)
+def test_a_remark_says_that_values_came_back_from_numpy(
+    compute: Callable[[Tensor], Tensor],
+) -> None:
+    model, x = Layers(lambda m, x: m.second(compute(m.first(x).detach()))), torch.randn(2, 4)
+    found = opgraph.profile(model, x)
+    assert [r.code for r in found.remarks if r.code != "real-tensors"] == ["numpy"], found.remarks
+    assert found.totals.flops == 2 * (2 * 2 * 4 * 4)
+
+
+@pytest.mark.parametrize("ask", ONLY_ASKED.values(), ids=ONLY_ASKED)
+def test_no_remark_where_numpy_is_only_asked(ask: Callable[[Tensor], Tensor]) -> None:
+    model, x = Layers(lambda m, x: m.second(ask(m.first(x).detach()))), torch.randn(2, 4)
+    assert {r.code for r in opgraph.profile(model, x).remarks} <= {"real-tensors"}
 
 
 def drops_by_torch(m: Layers, x: Tensor) -> Tensor:

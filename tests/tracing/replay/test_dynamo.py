@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import linecache
 import sys
 import weakref
 from collections import Counter
@@ -235,17 +236,32 @@ def test_nothing_is_left_behind(tracer: str, state: Callable[[nn.Module], Any]) 
     assert sys.gettrace() is None
 
 
-def test_what_dynamo_says_of_its_time_and_its_frames_has_nothing_of_ours() -> None:
+@pytest.mark.parametrize("tracer", ["auto", "fx", "dynamo", "export"])
+def test_what_torch_notes_as_it_compiles_has_nothing_of_ours(tracer: str) -> None:
     from torch._dynamo import convert_frame, utils
+    from torch._dynamo.eval_frame import dynamo_tls
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.graph_module import _loader
+    from torch.utils._stats import simple_call_counter
 
     def said() -> tuple[object, ...]:
-        counted = dict(convert_frame.FRAME_COMPILE_COUNTER), convert_frame.FRAME_COUNTER
-        return (*counted, utils.compile_times("csv"), utils.op_count, utils.curr_frame)
+        return (
+            (dict(convert_frame.FRAME_COMPILE_COUNTER), convert_frame.FRAME_COUNTER),
+            (utils.compile_times("csv"), utils.op_count, utils.curr_frame),
+            (list(utils.graph_break_reasons), list(dynamo_tls.traced_frame_infos)),
+            (FakeTensorMode.cache_hits, dict(FakeTensorMode.cache_bypasses)),
+            dict(simple_call_counter),
+            (_loader.next_id, list(_loader.eval_cache)),
+            [name for name in linecache.cache if name.startswith("<eval")],
+            sum("CheckFunctionManager" in str(f.peek()) for f in weakref.finalize._registry),
+        )
 
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
-    before = said()
-    opgraph.profile(nn.Linear(4, 4), torch.ones(2, 4), tracer="dynamo")
-    assert said() == before
+    for again in range(2):
+        model, x = nn.Sequential(nn.Linear(4, 4), Layer()), torch.ones(2, 4)
+        before = said()
+        opgraph.profile(model, x, tracer=tracer)
+        assert said() == before, again
 
 
 def test_dynamos_own_counters_count_nothing_of_ours() -> None:

@@ -32,6 +32,7 @@ import warnings
 import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from enum import Enum
@@ -617,6 +618,21 @@ class Odd(Tensor):
     """A class of one's own."""
 
 
+SPARSE: dict[str, Callable[[], Tensor]] = {
+    "coo": lambda: torch.eye(4).to_sparse(),
+    "coo, not put together": lambda: torch.sparse_coo_tensor(
+        [[0, 0], [1, 1]], [1.0, 2.0], (4, 4), check_invariants=False
+    ),
+    "csr": lambda: torch.eye(4).to_sparse_csr(),
+    "csc": lambda: torch.eye(4).to_sparse_csc(),
+    "bsr": lambda: torch.eye(4).to_sparse_bsr((2, 2)),
+}
+
+
+def _values(held: Tensor) -> Tensor:
+    return held._values() if held.is_sparse else held.values()
+
+
 HOLDERS: dict[str, tuple[Any, Any]] = {
     "tensor": (lambda: torch.zeros(3), lambda held: held.add_(1)),
     "signs": (lambda: torch.zeros(3) + 1, lambda held: torch._C._set_neg(held, not held.is_neg())),
@@ -626,6 +642,10 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "random numbers of the system": (random.SystemRandom, lambda held: held.random()),
     "view": (lambda: torch.zeros(3)[1:], lambda held: held.mul_(0).add_(2)),
     "sparse": (lambda: torch.eye(3).to_sparse(), lambda held: held.mul_(2)),
+    **{f"{name}, {how}": (make, change) for name, make in SPARSE.items() for how, change in (
+        ("by its values", lambda held: (_values(held).mul_(2), held.mul_(2))),
+        ("and by its values", lambda held: (held.mul_(2), _values(held).mul_(2))),
+        ("emptied", lambda held: (_values(held).mul_(2), held.zero_())))},
     "list": (lambda: [torch.zeros(3)], _container_changes),
     "deque": (lambda: deque([torch.zeros(3)], maxlen=1), _container_changes),
     "dict": (lambda: {"a": torch.zeros(3)}, _container_changes),
@@ -750,7 +770,9 @@ def _seen(held: Any) -> Any:
     if isinstance(held, Plain):
         return type(held).__name__, _seen(vars(held))
     if isinstance(held, Tensor):
-        plain = copy.deepcopy(held).to_dense()
+        plain: Any = held.detach().clone().to_dense()
+        if held.layout is not torch.strided:
+            plain = plain, held.is_sparse and held.is_coalesced(), _values(held).tolist()
         return plain, dict(vars(held)), held._version, type(held).__name__, held.is_neg()
     if isinstance(held, partial):
         return _seen(held.args)
@@ -769,6 +791,7 @@ def _seen(held: Any) -> Any:
     return {k: _seen(v) for k, v in vars(held).items()} if hasattr(held, "__dict__") else held
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("kind", HOLDERS)
 def test_what_an_attribute_holds(kind: str, run: str) -> None:
@@ -1021,6 +1044,60 @@ def test_random_numbers_and_settings_of_the_process() -> None:
     assert torch.equal(model.torchs.get_state(), states[0])
     assert (model.pythons.getstate(), model.numpys.bit_generator.state) == states[1:]
     assert model.legacy.rand() == np.random.RandomState(1).rand()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_another_generator_of_numpys_functions(own: bool) -> None:
+    """Since it has another state, nothing was said of it, and no model could be profiled."""
+    numpys = np.random.get_bit_generator()
+    if own:
+        np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        np.random.randn()  # the second of two numbers is kept
+        before = np.random.get_bit_generator(), str(np.random.get_state(legacy=False))
+        found = profiled(Changing(lambda _: np.random.set_bit_generator(np.random.SFC64(1))))
+        assert (np.random.get_bit_generator(), str(np.random.get_state(legacy=False))) == before
+        again = profiled(Changing(lambda _: np.random.rand()))
+        assert str(np.random.get_state(legacy=False)) == before[1]
+        for each in (found, again):
+            assert "branch" in [r.code for r in each.remarks]
+    finally:
+        np.random.set_bit_generator(numpys)
+
+
+def _where_operators_go() -> None:
+    for key in (torch._C.DispatchKey.Functionalize, torch._C.DispatchKey.ADInplaceOrView):
+        torch._C._dispatch_tls_set_dispatch_key_included(key, True)
+    torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.Negative, True)
+    torch._C._functorch.set_single_level_autograd_function_allowed(True)
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_where_operators_go(run: str) -> None:
+    def said() -> tuple[object, ...]:
+        transforms = torch._C._functorch
+        return (
+            torch._C._dispatch_tls_local_include_set().raw_repr(),
+            torch._C._dispatch_tls_local_exclude_set().raw_repr(),
+            transforms.get_single_level_autograd_function_allowed(),
+            transforms._is_vmap_fallback_enabled(),
+        )
+
+    before = said()
+    profiled(Changing(lambda _: _where_operators_go(), run))
+    assert said() == before
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_lists_that_a_class_of_torch_has(run: str) -> None:
+    def change(_: Any) -> None:
+        nn.Bilinear.__constants__.append("x")
+        nn.Bilinear.__annotations__["x"] = int
+
+    profiled(Changing(change, run))
+    assert "x" not in nn.Bilinear.__constants__
+    assert "x" not in nn.Bilinear.__annotations__
 
 
 class Metaclass(type):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import _frozen_importlib as importing
 import builtins
+import copy
 import gc
 import importlib
 import os
@@ -54,6 +55,47 @@ def test_threads_take_turns() -> None:
         (sum(n.flops for n in p.graph.nodes), sum(len(n.parameters) for n in p.graph.nodes))
         for p in found
     } == {(64, 2)}
+
+
+class Profiles(nn.Module):
+    """Profiles a part of itself before it runs it."""
+
+    def __init__(self, what: Any = None, value: bool = False, **how: Any) -> None:
+        super().__init__()
+        self.part = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.what, self.value, self.how = what, value, how
+
+    def forward(self, x: Tensor) -> Tensor:
+        opgraph.profile(self.what or self.part, None if self.what else x, **self.how)
+        return self.part(x * x.sum().item() if self.value else x)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("tracer", ["auto", "fx", "dynamo", "export"])
+@pytest.mark.parametrize("value", [False, True])
+def test_a_profile_within_a_forward_is_no_part_of_it(tracer: str, value: bool) -> None:
+    model, x = Profiles(value=value, tracer=tracer), torch.ones(2, 4)
+    before = copy.deepcopy(model.state_dict())
+    found = opgraph.profile(model, x)
+    assert found.totals.flops == 2 * 2 * 4 * 4
+    assert {n.scope for n in found.graph.nodes if n.op == "linear"} == {"part.0"}
+    assert [r.code for r in found.remarks if r.code != "real-tensors"] == ["not-counted"]
+    assert all(map(torch.equal, before.values(), model.state_dict().values()))
+
+
+def test_a_model_that_is_named_within_a_forward_is_no_part_of_it_either() -> None:
+    found = opgraph.profile(Profiles("resnet18"), torch.ones(2, 4))
+    assert found.totals.flops == 2 * 2 * 4 * 4
+    assert len(found.graph.nodes) == 4
+
+
+def test_a_profile_within_a_profile_within_a_profile() -> None:
+    model = nn.Sequential(
+        Calls(nn.Linear(4, 4), lambda: opgraph.profile(Profiles(), torch.ones(2, 4)))
+    )
+    assert opgraph.profile(model, torch.ones(2, 4)).totals.flops == 2 * 2 * 4 * 4
+    step = opgraph.profile(model, torch.ones(2, 4), mode="train")
+    assert step.totals.flops == 2 * (2 * 2 * 4 * 4)
 
 
 @pytest.mark.parametrize(("tracer", "by"), [("eager", "pool"), ("fx", "thread")])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
-from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
+from types import BuiltinFunctionType, FrameType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 from unittest.mock import patch
 
@@ -291,6 +291,19 @@ ONE_DRAW = Remark(
 """The remark on a run in which Python was told what was drawn."""
 
 
+BY_ARRAYS = Remark(
+    "numpy",
+    "forward takes values out of torch and brings arrays back: what NumPy computes between is in no total",
+)
+"""The remark on a run in which values came back as arrays."""
+
+
+def _mark(storages: dict[int, Any], storage: torch.UntypedStorage) -> None:
+    """Put a storage among others, for as long as it is there."""
+    key = storage._cdata
+    storages[key] = weakref.ref(storage, partial(storages.pop, key))
+
+
 _MASKS = (torch.bool, torch.uint8)
 
 
@@ -300,6 +313,9 @@ def _draws(func: Any) -> bool:
     drawn = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
     return drawn and "dropout" not in func.name()
 
+
+_BROUGHT = torch.ops.aten.lift_fresh.default
+"""What torch runs on a tensor that it made of something of Python's."""
 
 _REDUCED = torch.ops.c10d.allreduce_.default
 
@@ -317,10 +333,24 @@ def _for_exchange() -> bool:
         name = str(frame.f_globals.get("__name__"))
         if name.startswith("torch.distributed"):
             return True
-        if name.partition(".")[0] not in ("torch", "opgraph", "contextlib"):
+        if _package(frame) not in ("torch", "opgraph", "contextlib"):
             return False
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def _is_at_hand(address: int) -> bool:
+    """Whether the code of the model that calls torch has an array there in a variable."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _package(frame) in ("torch", "opgraph"):
+        frame = frame.f_back
+    array: Any = getattr(sys.modules.get("numpy"), "ndarray", ())
+    held = (item for item in frame.f_locals.values() if isinstance(item, array))
+    return any(item.ctypes.data == address for item in held)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 Exchanged = tuple[int, Operator | None, tuple[Any, ...], dict[str, Any], Any]
@@ -351,6 +381,7 @@ class KernelCapture(TorchDispatchMode):
         self.spread = current() is not None
         self.exchanged: list[Exchanged] = []  # collectives of the node that runs
         self.lock: threading.RLock | None = None  # as soon as there are other threads
+        self._home = threading.get_ident()
         self.over = False
         self.aside = False  # what runs is no part of the model
         self.fake_mode = fake_mode
@@ -361,6 +392,8 @@ class KernelCapture(TorchDispatchMode):
         self._repeated = 0  # kernels that are known, and so can be made again
         self._unknown: dict[int, Any] = {}  # memory of real tensors that a fake one was written to
         self._drawn: dict[int, Any] = {}  # and of random numbers that have values
+        self._shown: dict[int, Any] = {}  # and of those that an array shares
+        self._left = False  # values left torch as arrays
         self._depth = torch._C._len_torch_dispatch_stack() + 1
 
     @contextmanager
@@ -502,15 +535,31 @@ class KernelCapture(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if self.lock is not None:
-            with self.lock:
-                return self._heard(func, types, args, kwargs)
+        if self.lock is not None or threading.get_ident() != self._home:
+            return self._in_turn(func, types, args, kwargs)
         if self.in_node:
             return self._heard(func, types, args, kwargs)
         with (
             torch._C.DisableTorchFunction()
         ):  # what is done here to fake tensors is none of the model's
             return self._heard(func, types, args, kwargs)
+
+    def _in_turn(
+        self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Any:
+        """One operator of several threads: of those that follow a run, and of torch's own, to which it
+        takes modes along where a scripted model forks."""
+        self.lock = self.lock or threading.RLock()
+        threads: set[int] = getattr(self.fake_mode, "threads", set())
+        me = threading.get_ident()
+        new = me not in threads
+        threads.add(me)
+        try:
+            with self.lock:
+                return self._heard(func, types, args, kwargs)
+        finally:
+            if new:
+                threads.discard(me)
 
     def _heard(
         self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -532,6 +581,8 @@ class KernelCapture(TorchDispatchMode):
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
                 return parts
+        if func is _BROUGHT:
+            self._came(args[0])
         if self._drawn and self._chosen_by_draws(func, args):
             self.notes[ONE_DRAW] = None
         writes = operator.mutated or operator.name in STATISTICS
@@ -671,10 +722,28 @@ class KernelCapture(TorchDispatchMode):
         real = [t for t in written if type(t) is Tensor and t.layout is torch.strided]
         if not real or not any(isinstance(t, FakeTensor) or self.is_unknown(t) for t in given):
             return
-        unknown = self._unknown
         for storage in (t.untyped_storage() for t in real):
-            key = storage._cdata
-            unknown[key] = weakref.ref(storage, partial(unknown.pop, key))
+            _mark(self._unknown, storage)
+            if storage._cdata in self._shown:
+                self.lacking[id(storage)] = "forward writes to a tensor of which there is an array"
+
+    def handed_out(self, tensor: Any) -> None:
+        """The memory of a real tensor is from now on that of an array, too."""
+        self._left = True
+        if type(tensor) is Tensor and tensor.layout is torch.strided:
+            _mark(self._shown, tensor.untyped_storage())
+
+    def _came(self, tensor: Tensor) -> None:
+        """A tensor is made of something of Python's. A remark where that is an array that was not there
+        before the run, and others left torch: it may have been computed from those."""
+        storage = tensor.untyped_storage()
+        if not storage.resizable():  # it is not torch's
+            address = storage.data_ptr()
+            before = self.guard is not None and self.guard.has_array(address)
+            if before or _is_at_hand(address):
+                _mark(self._shown, storage)
+            if self._left and not before:
+                self.notes[BY_ARRAYS] = None
 
     def _follow_draws(self, func: Any, given: Sequence[Tensor], out: Any) -> None:
         """What is computed from random numbers alone is random, too. A remark where one is asked for its
@@ -687,9 +756,7 @@ class KernelCapture(TorchDispatchMode):
         if drawn or _draws(func):
             for tensor in results:
                 if type(tensor) is Tensor and tensor.layout is torch.strided:
-                    storage = tensor.untyped_storage()
-                    key = storage._cdata
-                    self._drawn[key] = weakref.ref(storage, partial(self._drawn.pop, key))
+                    _mark(self._drawn, tensor.untyped_storage())
 
     def _chosen_by_draws(self, func: Any, args: tuple[Any, ...]) -> bool:
         """Whether random numbers say how large a result is: as a mask, or as what is looked for. Places are

@@ -31,6 +31,7 @@ from torch.overrides import (
     _pop_mode,
     _push_mode,
 )
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 from torch.utils._python_dispatch import _push_mode as push_dispatch_mode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -51,6 +52,7 @@ from opgraph.record.graph import (
     maker,
 )
 from opgraph.record.remarks import Remark
+from opgraph.record.turns import recorded
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import current, is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
@@ -70,6 +72,7 @@ from opgraph.tracing.fake.cache import CachedFunction
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
 from opgraph.tracing.state.guard import HANDED_OUT, Guard
+from opgraph.tracing.state.process import drawn, set_dispatch_modes, set_function_modes
 from opgraph.tracing.target import Substitutes
 
 # From what a recorder wrote down to a verified `Graph`.
@@ -199,6 +202,8 @@ class Recorder:
         self.breaks: list[GraphBreak] = []
         self.notes: tuple[str, ...] = ()
         self.misfit = False
+        self.differentiates = False  # asked autograd for something, with gradients off
+        self.ungraded = False  # and was refused it
         self.location: Location | None = None
         self._inside: Call | None = None
         self._alike: dict[Any, tuple[Record, range, list[int]]] = {}  # see `as_one`
@@ -208,6 +213,8 @@ class Recorder:
         self._functions = _Functions(self)
         for tensor in weights.stand_ins():
             self.capture.memory.ignore(tensor)
+        if any(isinstance(m, torch.jit.ScriptModule) for m in weights.tree.values()):
+            self.capture.lock = threading.RLock()  # what is scripted may fork
         self._autocast = self.substitutes.autocast(weights.stand_ins())
 
     # Running.
@@ -223,6 +230,8 @@ class Recorder:
             with ExitStack() as stack:
                 if self.capture.guard is not None:
                     stack.enter_context(self.capture.guard.running())
+                before = _get_current_function_mode_stack(), _get_current_dispatch_mode_stack()
+                stack.enter_context(recorded(lambda: self._beside(*before)))
                 if self.capture.spread:
                     stack.enter_context(self.capture.among_ranks())
                 if self.substitutes.device != "cpu":
@@ -275,6 +284,21 @@ class Recorder:
         with closing(asyncio.new_event_loop()) as loop:
             return self.complete(loop.run_until_complete(_awaited(later)))
 
+    @contextmanager
+    def _beside(self, functions: list[Any], operators: list[Any]) -> Iterator[None]:
+        """Within, the forward profiles something itself, under the modes that there were before it ran."""
+        self._uncounted("forward profiles something itself, which is no part of its work")
+        now = _get_current_function_mode_stack(), _get_current_dispatch_mode_stack()
+        self.modules.detach()
+        set_function_modes(functions)
+        set_dispatch_modes(operators)
+        try:
+            yield
+        finally:
+            set_function_modes(now[0])
+            set_dispatch_modes(now[1])
+            self.modules.attach()
+
     def _uncounted(self, text: str) -> None:
         self.notes += (Remark("not-counted", text),)
 
@@ -314,13 +338,13 @@ class Recorder:
         """Within, neither torch functions nor module calls are recorded: what runs is not the
         model's, and looks at modes and hooks (Dynamo does)."""
         modes = _get_current_function_mode_stack()
-        _set_function_modes([m for m in modes if m is not self._functions])
+        set_function_modes([m for m in modes if m is not self._functions])
         self.modules.detach()
         try:
             yield
         finally:
             self.modules.attach()
-            _set_function_modes(modes)
+            set_function_modes(modes)
 
     @contextmanager
     def inside(self, path: str) -> Iterator[None]:
@@ -735,10 +759,16 @@ class Recorder:
         """A node for a call that raised."""
         record = self._record(func, args, kwargs, first)
         record.error, record.exception = first_line(error), error
+        self.refused(func)
         self.capture.raised(error)
         self.capture.writes.clear()
         self.records.append(record)
         record.call.nodes += 1
+
+    def refused(self, func: Any) -> None:
+        """A call of torch raised: where it was one for gradients, these may be off for opgraph alone."""
+        if func in _GRADIENTS and not _is_grad_enabled():
+            self.ungraded = True
 
     def asked(self) -> None:
         """Somebody asks where the memory of a fake tensor is."""
@@ -845,12 +875,20 @@ class _Functions(TorchFunctionMode):
                 capture.lacking[id(func)] = "forward takes values of a tensor out of torch"
             if func in _AS_VALUES and not capture.in_node and capture.is_drawn(args[0]):
                 capture.notes[ONE_DRAW] = None
+            if func in _AS_ARRAYS and not capture.in_node:
+                capture.handed_out(args[0])
+            if func in _OF_AUTOGRAD and not (capture.in_node or _is_grad_enabled()):
+                recorder.differentiates = True
             if func in _NO_NODES:
                 if func in ADDRESSES:
                     return address(func, args, kwargs, recorder.asked)
                 # The mode stays on: what a checkpoint runs again are nodes as in the forward.
-                with patch.object(torch.autograd, "has_torch_function", lambda _: False), self:
-                    return func(*args, **kwargs)
+                try:
+                    with patch.object(torch.autograd, "has_torch_function", lambda _: False), self:
+                        return func(*args, **kwargs)
+                except RuntimeError:
+                    recorder.refused(func)
+                    raise
         if capture.in_node or capture.over or capture.aside:
             return func(*args, **kwargs)
         if kwargs or func in MOVES:
@@ -894,11 +932,8 @@ def _outside_draws() -> tuple[Any, ...]:
     """Where the random numbers of Python and NumPy are, of those that everybody has in common. Among many
     ranks not Python's, by which torch numbers what it exchanges."""
     python = random.getstate() if current() is None else None
-    numpy = sys.modules.get("numpy.random")
-    if numpy is None:
-        return (python,)
-    name, keys, *rest = numpy.get_state()
-    return python, name, keys.tobytes(), *rest
+    numpy = sys.modules.get("numpy") if "numpy.random" in sys.modules else None
+    return (python,) if numpy is None else (python, *drawn(numpy))
 
 
 _LATER = (Iterator, Coroutine, AsyncIterator)
@@ -922,6 +957,7 @@ MANY = 1 << 14
 takes as long as a thousand nodes do."""
 _RUN = Recorder.run.__code__
 _PLAIN = frozenset({int, float, bool, type(None)})
+_is_grad_enabled = torch.is_grad_enabled
 _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 
 _NO_NODES = frozenset({torch.autograd.backward, *ADDRESSES})
@@ -947,18 +983,18 @@ _READ = {
     Tensor.__reduce_ex__: "has a tensor pickled", Tensor.share_memory_: "shares a tensor with processes",
 }  # fmt: skip
 """What a fake tensor gives otherwise than a real one would, in words."""
-_AS_VALUES = frozenset({Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__})
-_WATCHED = HANDED_OUT | _NO_NODES | _READ.keys() | _AS_VALUES
+_GRADIENTS = frozenset({
+    torch.autograd.grad, torch.autograd.backward, Tensor.backward, Tensor.register_hook, Tensor.retain_grad,
+})  # fmt: skip
+"""Functions that raise where gradients are off."""
+_OF_AUTOGRAD = frozenset({Tensor.grad_fn.__get__, Tensor.grad.__get__})
+"""Functions that give nothing there."""
+_AS_ARRAYS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__})
+_AS_VALUES = _AS_ARRAYS | {Tensor.tolist}
+_WATCHED = HANDED_OUT | _NO_NODES | _READ.keys() | _AS_VALUES | _OF_AUTOGRAD
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip
-
-
-def _set_function_modes(modes: list[TorchFunctionMode]) -> None:
-    for _ in _get_current_function_mode_stack():
-        _pop_mode()
-    for mode in modes:
-        _push_mode(mode)
 
 
 def _items(out: Any) -> Any:

@@ -5,10 +5,10 @@ so the graph is whole; where one fragment ends and the next begins there is a gr
 
 from __future__ import annotations
 
-import copy
 import gc
 import logging
 import sys
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -61,7 +61,7 @@ def trace(
     failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
     how: dict[str, Any] = {
         "capture": around(capture(fullgraph=options.fullgraph, backend=backend)),
-        "tracer": "dynamo", "stance": "default", **run,
+        "tracer": "dynamo", "stance": "default", "gradients": plain[-1].gradients, **run,
     }  # fmt: skip
     if plain[-1].tensors == "real":
         found = [*failed, trace_real(model, example, **how)]
@@ -146,14 +146,10 @@ def clean() -> Iterator[Looked]:
     really has, however often a module is called. Gives what must be told what is looked at."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch._dynamo")]
     levels = [logger.level for logger in loggers]
-    pgo, reasons = torch._dynamo.pgo, torch._dynamo.utils.graph_break_reasons
-    sizes, before = (pgo._CODE_STATE, pgo._INIT_CODE_STATE), len(reasons)
-    counters, metrics = torch._dynamo.utils.counters, torch._dynamo.utils._compilation_metrics
-    counted, measured = copy.deepcopy(counters), list(metrics)
-    tables = [(table, copy.deepcopy(dict(table))) for table in _tables()]
-    numbers = [(owner, name, getattr(owner, name)) for owner, name in _numbers()]
+    pgo = torch._dynamo.pgo
+    sizes = pgo._CODE_STATE, pgo._INIT_CODE_STATE
     looked, backends = Looked(), torch._dynamo.eval_frame.cached_backends
-    others = set(backends)
+    others, finalizers = set(backends), set(weakref.finalize._registry)  # type: ignore[attr-defined]
     try:
         pgo._CODE_STATE = defaultdict(
             pgo.CodeState
@@ -176,34 +172,16 @@ def clean() -> Iterator[Looked]:
         for key in backends.keys() - others:
             del backends[key]
         pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
-        del reasons[before:]
-        counters.clear()
-        counters.update(counted)
-        metrics.clear()
-        metrics.extend(measured)
-        for table, was in tables:
-            table.clear()
-            table.update(was)
-        for owner, name, number in numbers:
-            setattr(owner, name, number)
+        for finalizer in weakref.finalize._registry.keys() - finalizers:  # type: ignore[attr-defined]
+            if _is_of_guards(finalizer):
+                finalizer.detach()
 
 
-def _tables() -> list[dict[Any, Any]]:
-    """What Dynamo keeps of how long it took (`torch._dynamo.utils.compile_times`), and how often."""
-    utils = torch._dynamo.utils
-    return [
-        utils.compilation_time_metrics,
-        utils.cumulative_time_spent_ns,
-        torch._dynamo.convert_frame.FRAME_COMPILE_COUNTER,
-    ]
-
-
-def _numbers() -> list[tuple[Any, str]]:
-    """Where it counts frames and operators."""
-    utils = torch._dynamo.utils
-    return [
-        (torch._dynamo.convert_frame, "FRAME_COUNTER"), (utils, "curr_frame"), (utils, "op_count"),
-    ]  # fmt: skip
+def _is_of_guards(finalizer: weakref.finalize[..., Any]) -> bool:
+    """Whether it is one by which what Dynamo compiled ends with what that was compiled for."""
+    found = finalizer.peek()
+    by = getattr(getattr(found[1], "func", None), "__self__", None) if found else None
+    return isinstance(by, torch._dynamo.guards.CheckFunctionManager)
 
 
 class Watch:

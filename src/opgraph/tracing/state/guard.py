@@ -29,6 +29,7 @@ from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.record.remarks import Remark
@@ -115,7 +116,7 @@ class Guard:
         self._limit, self._ceiling = limit, ceiling
         self.taken = 0
         self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
-        self._values: list[tuple[Tensor, Tensor]] = []
+        self._values: list[tuple[Tensor, Callable[[], Any]]] = []
         self._own: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
@@ -211,6 +212,11 @@ class Guard:
         ):
             self.keep(tensor)
 
+    def has_array(self, address: int) -> bool:
+        """Whether memory is that of an array that was there before the run."""
+        arrays = (a for a in self._reach.arrays if hasattr(a, "ctypes"))
+        return any(a.ctypes.data <= address < a.ctypes.data + max(a.nbytes, 1) for a in arrays)
+
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Within, the guard itself hears what is written: where nothing is recorded."""
@@ -283,9 +289,17 @@ class Guard:
                 yield other
 
     def _keep_values(self, tensor: Tensor) -> None:
-        """Copy a tensor that has no storage: a sparse one."""
-        if all(known is not tensor for known, _ in self._values):
-            self._values.append((tensor, tensor.detach().clone()))
+        """The same of a tensor that has no storage: a sparse one is made of others that have."""
+        if any(known is tensor for known, _ in self._values):
+            return
+        if tensor.layout not in SPARSE:
+            kept = tensor.detach().clone()
+            self._values.append((tensor, lambda: tensor.copy_(kept)))
+            return
+        parts = [part.detach() for part in stored(tensor)]
+        self._values.append((tensor, partial(_put_together, tensor, parts, _looks_of(tensor))))
+        for part in parts:
+            self.keep(part)
 
     def _take(self, size: int) -> None:
         self.taken += size
@@ -377,7 +391,7 @@ class Guard:
             try:
                 self._each(of.tensors, _Looks.restore)
                 self._each(copies, _write_back)
-                self._each(values, lambda pair: pair[0].copy_(pair[1]))
+                self._each(values, lambda pair: pair[1]())
                 self._each(of.tensors, _Looks.restore_version)
                 self._each(of.arrays, lambda back: back())
                 self._each(of.states, lambda back: back())
@@ -605,6 +619,27 @@ def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
         and tensor.dtype == alias.dtype
         and tensor.untyped_storage()._cdata == alias.untyped_storage()._cdata
     )
+
+
+def _looks_of(tensor: Tensor) -> tuple[torch.Size, bool]:
+    """What a sparse tensor says of itself beside what it is made of."""
+    return tensor.shape, tensor.layout is torch.sparse_coo and tensor.is_coalesced()
+
+
+def _put_together(tensor: Tensor, parts: list[Tensor], looks: tuple[torch.Size, bool]) -> None:
+    """Let a sparse tensor be made of these again."""
+    now = stored(tensor)
+    if _looks_of(tensor) == looks and all(map(_same_memory, now, parts)):
+        return
+    if tensor.layout is torch.sparse_coo:
+        tensor.data = torch.sparse_coo_tensor(
+            *parts, looks[0], is_coalesced=looks[1], check_invariants=False
+        )
+    else:  # whose parts torch exchanges for no others
+        made = torch.sparse_compressed_tensor(
+            *parts, looks[0], layout=tensor.layout, check_invariants=False
+        )
+        tensor.resize_as_sparse_(made).copy_(made)
 
 
 def _write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:

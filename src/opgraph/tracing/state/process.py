@@ -8,13 +8,14 @@ import ctypes
 import gc
 import locale
 import os
+import pickle
 import random
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -103,7 +104,7 @@ def _of_modules() -> Iterator[Setting]:
         yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        yield partial(_drawn, numpy), partial(_draws, numpy)
+        yield partial(drawn, numpy), partial(_draws, numpy)
         yield numpy.geterr, lambda value: numpy.seterr(**value)
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
         yield numpy.geterrcall, numpy.seterrcall
@@ -112,16 +113,30 @@ def _of_modules() -> Iterator[Setting]:
         module = sys.modules.get(name)
         if module is not None:
             yield partial(get, module), partial(put, module)
+    for name, *paths in _NOTED:
+        for path in paths if (module := sys.modules.get(name)) is not None else ():
+            yield partial(_notes, module, path), partial(_notes_back, module, path)
 
 
-def _drawn(numpy: Any) -> tuple[Any, ...]:
-    """The state of NumPy's generator, with its numbers as bytes, which can be compared."""
-    kind, numbers, *more = numpy.random.get_state()
-    return kind, numbers.tobytes(), *more
+def drawn(numpy: Any) -> tuple[Any, ...]:
+    """Which generator NumPy's functions draw by, and its state as bytes, which can be compared: the one
+    that it has from the beginning says it by `get_state`, and any other by what it is."""
+    bits = numpy.random.mtrand._rand._bit_generator
+    if type(bits) is numpy.random.MT19937:
+        kind, numbers, *more = numpy.random.get_state()
+        return bits, kind, numbers.tobytes(), *more
+    return bits, pickle.dumps((bits.state, numpy.random.get_state(legacy=False)))
 
 
 def _draws(numpy: Any, before: tuple[Any, ...]) -> None:
-    kind, numbers, *more = before
+    bits, *state = before
+    if numpy.random.mtrand._rand._bit_generator is not bits:
+        numpy.random.set_bit_generator(bits)
+    if len(state) == 1:
+        bits.state, whole = pickle.loads(state[0])
+        numpy.random.set_state(whole)
+        return
+    kind, numbers, *more = state
     numpy.random.set_state((kind, numpy.frombuffer(numbers, numpy.uint32), *more))
 
 
@@ -178,9 +193,13 @@ _TYPES = ("cpu", "cuda", "xpu", "mps", "ipu", "xla", "hpu", "mtia", "maia", "pri
 
 def _switches() -> Iterator[Setting]:
     """The switches that torch's core names alike: what sets each and, without arguments, says it."""
-    core = vars(torch._C)
+    yield from _alike(vars(torch._C), _NAMED_ALIKE)
+    yield from _alike(vars(torch._C._functorch), _NAMED_ALIKE_OF_TRANSFORMS)
+
+
+def _alike(core: Mapping[str, Any], named: tuple[_Named, ...]) -> Iterator[Setting]:
     for name, put in core.items():
-        for how, ways in () if "_nvfuser_" in name else _NAMED_ALIKE:  # no more there, and says so
+        for how, ways in () if "_nvfuser_" in name else named:  # no more there, and says so
             found = how.fullmatch(name)
             if found is None:
                 continue
@@ -200,13 +219,18 @@ def _apart(put: Callable[..., Any], values: tuple[Any, ...]) -> None:
     put(*values)
 
 
-_NAMED_ALIKE = (
+_Named = tuple[re.Pattern[str], tuple[str, ...]]
+_NAMED_ALIKE: tuple[_Named, ...] = (
     (re.compile("_set_sdp_use_(.*)"), (r"_get_\1_sdp_enabled",)),
     (re.compile("_set_(.*)"), (r"_get_\1", r"_is_\1")),
     (re.compile("_jit_set_(.*)"), (r"_jit_get_\1", r"_jit_\1")),
     (re.compile("_jit_override_(.*)"), (r"_jit_\1",)),
 )
 """Functions of torch's core that set something, and what those are called that say what it is."""
+_NAMED_ALIKE_OF_TRANSFORMS: tuple[_Named, ...] = (
+    *_NAMED_ALIKE,
+    (re.compile("set_(.*)"), (r"get_\1",)),
+)
 
 _PRECISIONS = (("generic", "all"), *((b, o) for b in ("mkldnn", "cuda") for o in (
     "all", "conv", "rnn", "matmul")))  # fmt: skip
@@ -271,25 +295,23 @@ def _saved_tensors() -> Any:
     return torch._C._autograd._top_saved_tensors_default_hooks(False)  # noqa: FBT003
 
 
-_INCLUDED = (DispatchKey.Python, DispatchKey.PythonTLSSnapshot, DispatchKey.ADInplaceOrView)
-_AUTOGRAD = ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
-_EXCLUDED = tuple(getattr(DispatchKey, name) for name in _AUTOGRAD)
+_KEYS = (
+    (torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_set_dispatch_key_included),
+    (torch._C._dispatch_tls_local_exclude_set, torch._C._dispatch_tls_set_dispatch_key_excluded),
+)
 
 
-def _keys() -> list[bool]:
-    """Where operators of this thread go: to modes, to autograd. Inference mode that is left after what was
-    entered later brings back what was then."""
-    return [
-        *map(torch._C._dispatch_tls_is_dispatch_key_included, _INCLUDED),
-        *map(torch._C._dispatch_tls_is_dispatch_key_excluded, _EXCLUDED),
-    ]
+def _keys() -> tuple[Any, ...]:
+    """Where operators of this thread go: to modes, to autograd, to functionalization. Inference mode that
+    is left after what was entered later brings back what was then."""
+    return tuple(get() for get, _ in _KEYS)
 
 
-def _keys_put(before: list[bool]) -> None:
-    for key, on in zip(_INCLUDED, before, strict=False):
-        torch._C._dispatch_tls_set_dispatch_key_included(key, on)
-    for key, on in zip(_EXCLUDED, before[len(_INCLUDED) :], strict=True):
-        torch._C._dispatch_tls_set_dispatch_key_excluded(key, on)
+def _keys_put(before: tuple[Any, ...]) -> None:
+    for (get, put), wanted in zip(_KEYS, before, strict=True):
+        for key in DispatchKey.__members__.values():
+            if get().has(key) != wanted.has(key):
+                put(key, wanted.has(key))
 
 
 def _attribute(holder: Any, name: str) -> Setting:
@@ -678,6 +700,44 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("tracemalloc", lambda t: t.is_tracing(), lambda t, on: t.start() if on else t.stop()),
 )  # fmt: skip
 """More of the process, by the module that has it: what it is, and how it is set."""
+
+_NOTED = (
+    ("torch._dynamo.convert_frame", "FRAME_COUNTER", "FRAME_COMPILE_COUNTER"),
+    ("torch._dynamo.eval_frame", "dynamo_tls.traced_frame_infos"),
+    ("torch._dynamo.utils", "counters", "curr_frame", "op_count", "graph_break_reasons", "warn_once_cache",
+     "graph_break_dup_warning_checker.set", "compilation_time_metrics", "cumulative_time_spent_ns",
+     "_compilation_metrics"),
+    ("torch._subclasses.fake_tensor", "FakeTensorMode.cache_hits", "FakeTensorMode.cache_misses",
+     "FakeTensorMode.cache_bypasses"),
+    ("torch.distributed._meta_registrations", "used_ids"),
+    ("torch.fx.graph_module", "_loader.next_id", "_loader.eval_cache"),
+    ("torch.utils._stats", "simple_call_counter"),
+)  # fmt: skip
+"""What torch notes for the process as it traces and compiles: how often and how long, which reasons there
+were, the text of its graphs. By module, and by name there."""
+
+
+def _notes(module: Any, path: str) -> Any:
+    found = attrgetter(path)(module)
+    if isinstance(found, int):
+        return found
+    if isinstance(found, dict):
+        return {k: v.copy() if hasattr(v, "copy") else v for k, v in found.items()}
+    return list(found)
+
+
+def _notes_back(module: Any, path: str, before: Any) -> None:
+    found = attrgetter(path)(module)
+    if isinstance(found, int):
+        *above, name = path.split(".")
+        setattr(attrgetter(above[0])(module) if above else module, name, before)
+        return
+    lines = sys.modules["linecache"].cache
+    for text in (lines.keys() & found.keys()) - set(before) if path == "_loader.eval_cache" else ():
+        del lines[text]  # Python would show the graph's lines by it
+    found.clear()
+    (found.extend if hasattr(found, "extend") else found.update)(before)
+
 
 _SMALLEST = [sys.float_info.min]
 

@@ -598,7 +598,11 @@ class Reach:
                 continue
             self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
             if _opaque(each.__module__):
-                self._classes.append((each, dict(vars(each))))
+                members = dict(vars(each))
+                self._classes.append((each, members))
+                held = [m for m in members.values() if type(m) in _CONTAINERS]
+                if held:  # as `nn.Linear.__constants__`
+                    self._theirs.append(held)
                 continue
             members, methods, others = _members(each)
             self._classes.append((each, members))
@@ -695,8 +699,9 @@ class Reach:
         for found in self._last:
             _name_back(found)
         changed = [pair for pair in self._globals.values() if not _same(*pair) and _new_in(*pair)]
-        if changed and not alone:
-            name = changed[0][0].get("__name__")
+        by_code = [space for space, before in changed if {*_new_in(space, before)} - _OF_WARNINGS]
+        if by_code and not alone:
+            name = by_code[0].get("__name__")
             raise Left(f"forward set globals of {name}, or another thread did")
         for pair in changed:
             _space_back(pair)
@@ -946,7 +951,9 @@ def _looked_up(
         if isinstance(value, type) and not value.__flags__ & _IMMUTABLE:
             if _is_closed(value.__module__):
                 libraries.append(value)
+                own = dict(vars(value))
                 within += _told(value, names)
+                within += ((own, n) for n in names & own.keys() if type(own[n]) in _CONTAINERS)
         elif type(value) in (FunctionType, _LRU) and _is_closed(value.__module__):
             within += _kept_by(value)
     put = [table[name] for table, name in inside if isinstance(table[name], FunctionType)]
@@ -1342,6 +1349,10 @@ def _name_back(found: tuple[dict[str, Any], str, Any]) -> None:
         space.pop(name, None)
     elif space.get(name, _MISSING) is not value:
         space[name] = value
+
+
+_OF_WARNINGS = frozenset({"__warningregistry__"})
+"""What Python puts among the globals of code that warns."""
 
 
 def _new_in(space: dict[str, Any], before: dict[str, Any]) -> list[str]:
