@@ -294,3 +294,25 @@ def test_what_is_drawn_again_asks_no_driver():
         ("forward", forward), ("backward", forward), ("backward", f"{forward}_backward"),
     ]  # fmt: skip
     assert found.compiled.again
+
+
+def test_constants_are_folded_as_they_are_without_gradients():
+    """A number is written into the code, and a table is read: where autograd looked on, neither had a
+    value, and nothing was compiled."""
+
+    class Constants(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.layer(x) / torch.sqrt(torch.tensor(16)) + torch.tensor([*range(16)])
+
+    parts = []
+    for mode in ("infer", "train"):
+        found = opgraph.profile(
+            Constants(), torch.zeros(2, 16), mode=mode, inductor=True, target="cuda:9.0"
+        )
+        kernels = [k for k in found.compiled.kernels if k.phase == "forward"]
+        parts.append([(k.kernel.read, k.kernel.written) for k in kernels])
+    assert parts[0] == parts[1]

@@ -618,6 +618,7 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
     from torch._inductor import scheduler, select_algorithm, utils
     from torch._inductor.codecache import CacheBase
     from torch._inductor.fx_passes import joint_graph, post_grad
+    from torch._inductor.graph import GraphLowering
     from torch._inductor.runtime.hints import DeviceProperties
 
     def answer(value: Any) -> Callable[..., Any]:
@@ -656,6 +657,11 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
         (CudaInterface.Worker, "get_device_properties", staticmethod(answer(machine))),
         (CudaInterface.Worker, "current_device", staticmethod(answer(0))),
         (DeviceProperties, "create", staticmethod(answer(created))),
+        (
+            GraphLowering,
+            "constant_name",
+            lambda _graph, name, _device: name,
+        ),  # it would be copied there
         # What measured choices are kept by on disk, and who keeps them: nothing is measured.
         (CacheBase, "get_system", staticmethod(answer({}))),
         (

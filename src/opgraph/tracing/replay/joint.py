@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
+from operator import is_not
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from opgraph.record.profile import Phase
@@ -26,7 +28,8 @@ Lower = Callable[[Callable[[], Any], Phase], Strides]
 Take = Callable[[Any], Any]
 """An argument of a node, or a tensor, as it is on another device."""
 
-ATEN = torch.ops.aten
+ATEN, CPU = torch.ops.aten, torch.device("cpu")
+PUT = torch.ops.prims.device_put.default
 
 _OF_A_CPU = (ATEN.mm, ATEN.addmm, ATEN.bmm)
 """Products that are taken apart where few numbers are multiplied on a CPU."""
@@ -144,11 +147,21 @@ def _name_sources(graph: fx.Graph) -> None:
 
 
 def _taken(joint: fx.GraphModule, mode: FakeTensorMode, take: Take) -> list[Any]:
-    """Take a joint graph to another device; gives what goes in."""
+    """Take a joint graph to another device; gives what goes in. Constants keep their values, by which they
+    are folded, and are copied there."""
     for name, item in list(vars(joint).items()):
-        if isinstance(item, torch.Tensor):
+        if isinstance(item, FakeTensor):
             setattr(joint, name, take(item))
-    joint._buffers.update({name: take(item) for name, item in joint._buffers.items()})
+    joint._buffers.update(
+        {n: take(item) for n, item in joint._buffers.items() if isinstance(item, FakeTensor)}
+    )
+    for node in joint.graph.find_nodes(op="get_attr"):
+        if type(getattr(joint, str(node.target), None)) is torch.Tensor:
+            for lifted in list(node.users):  # how a traced graph takes a constant
+                with joint.graph.inserting_after(lifted):
+                    there = joint.graph.call_function(PUT, (lifted, CPU))
+                there.meta.update(lifted.meta)
+                lifted.replace_all_uses_with(there, delete_user_cb=partial(is_not, there))
     given = []
     for node in joint.graph.nodes:
         node.args, node.kwargs = take(node.args), take(node.kwargs)
