@@ -1089,6 +1089,52 @@ def test_where_operators_go(run: str) -> None:
     assert said() == before
 
 
+def test_threads_of_opencv() -> None:
+    cv2 = pytest.importorskip("cv2")
+
+    def change(_: Any) -> None:
+        cv2.setNumThreads(before[0] + 1)
+        cv2.setUseOptimized(not before[1])
+
+    before = cv2.getNumThreads(), cv2.useOptimized()
+    profiled(Changing(change))
+    assert (cv2.getNumThreads(), cv2.useOptimized()) == before
+
+
+def test_pages_of_numpy() -> None:
+    core = np._core.multiarray
+    before = core._get_madvise_hugepage()
+    profiled(Changing(lambda _: core._set_madvise_hugepage(not before)))
+    assert core._get_madvise_hugepage() == before
+
+
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="came with Python 3.12")
+@pytest.mark.parametrize("own", [False, True])
+def test_who_monitors_what_python_runs(own: bool) -> None:
+    of = sys.monitoring
+
+    def said() -> list[tuple[str | None, int]]:
+        return [(of.get_tool(n), of.get_events(n) if of.get_tool(n) else 0) for n in range(6)]
+
+    def change(_: Any) -> None:
+        if own:
+            of.set_events(4, of.events.NO_EVENTS)
+        else:
+            of.use_tool_id(4, "the model's")
+            of.set_events(4, of.events.LINE)
+
+    if own:
+        of.use_tool_id(4, "a person's")
+        of.set_events(4, of.events.CALL)
+    try:
+        before = said()
+        profiled(Changing(change))
+        assert said() == before
+    finally:
+        if own:
+            of.free_tool_id(4)
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_lists_that_a_class_of_torch_has(run: str) -> None:
     def change(_: Any) -> None:

@@ -109,6 +109,8 @@ def _of_modules() -> Iterator[Setting]:
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
         yield numpy.geterrcall, numpy.seterrcall
         yield numpy.getbufsize, numpy.setbufsize
+        core = sys.modules.get("numpy._core.multiarray") or sys.modules["numpy.core.multiarray"]
+        yield from _alike(vars(core), _NAMED_ALIKE)
     for name, get, put in _IF_IMPORTED:
         module = sys.modules.get(name)
         if module is not None:
@@ -312,6 +314,29 @@ def _keys_put(before: tuple[Any, ...]) -> None:
         for key in DispatchKey.__members__.values():
             if get().has(key) != wanted.has(key):
                 put(key, wanted.has(key))
+
+
+def _monitoring() -> list[tuple[int, str | None, int]]:
+    """Who hears of what Python runs, by `sys.monitoring`, and of what."""
+    of: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    tools = ((number, of.get_tool(number)) for number in range(_TOOLS))
+    return [(n, tool, 0 if tool is None else of.get_events(n)) for n, tool in tools]
+
+
+def _monitoring_back(before: list[tuple[int, str | None, int]]) -> None:
+    of: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    for number, tool, events in before:
+        if of.get_tool(number) not in (tool, None):
+            of.set_events(number, 0)
+            of.free_tool_id(number)
+        if tool is not None:
+            if of.get_tool(number) is None:
+                of.use_tool_id(number, tool)
+            of.set_events(number, events)
+
+
+_TOOLS = 6
+"""As many as Python knows."""
 
 
 def _attribute(holder: Any, name: str) -> Setting:
@@ -697,6 +722,8 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
     ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
     ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
+    ("cv2", lambda c: c.getNumThreads(), lambda c, before: c.setNumThreads(before)),
+    ("cv2", lambda c: c.useOptimized(), lambda c, on: c.setUseOptimized(on)),
     ("tracemalloc", lambda t: t.is_tracing(), lambda t, on: t.start() if on else t.stop()),
 )  # fmt: skip
 """More of the process, by the module that has it: what it is, and how it is set."""
@@ -783,6 +810,7 @@ _FIXED: tuple[Setting, ...] = (
     (sys.getswitchinterval, sys.setswitchinterval),
     (sys.gettrace, sys.settrace),
     (sys.getprofile, sys.setprofile),
+    *((_monitoring, _monitoring_back) for _ in range(hasattr(sys, "monitoring"))),
     (gc.get_threshold, lambda value: gc.set_threshold(*value)),
     (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
     (gc.get_debug, gc.set_debug),

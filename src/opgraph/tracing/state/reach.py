@@ -600,9 +600,10 @@ class Reach:
             if _opaque(each.__module__):
                 members = dict(vars(each))
                 self._classes.append((each, members))
-                held = [m for m in members.values() if type(m) in _CONTAINERS]
-                if held:  # as `nn.Linear.__constants__`
-                    self._theirs.append(held)
+                for name in _filled(each, members):
+                    held = members[name]
+                    kept = self._tables if type(held) is dict else self._holders
+                    kept.append((held, held.copy()))
                 continue
             members, methods, others = _members(each)
             self._classes.append((each, members))
@@ -819,6 +820,19 @@ def says_nothing(cls: Any) -> bool:
 
 
 _ITERATE = ("flatiter", "nditer", "broadcast")
+
+
+def _filled(cls: type, members: Mapping[str, Any]) -> list[str]:
+    """The dictionaries and lists among the attributes of a class of torch's or Python's, as
+    `nn.Linear.__constants__` is one, by name."""
+    size, names = _FILLED.get(cls, (0, []))
+    if size != len(members):
+        names = [name for name, value in members.items() if type(value) in (dict, list)]
+        _FILLED[cls] = len(members), names
+    return [name for name in names if type(members.get(name)) in (dict, list)]
+
+
+_FILLED: weakref.WeakKeyDictionary[type, tuple[int, list[str]]] = weakref.WeakKeyDictionary()
 
 
 def _hashes(cls: type) -> bool:
