@@ -355,8 +355,8 @@ def staged(
         if current() is None:
             undistribute(modules)
         stand_in(modules, weights, mode)
+        stack.enter_context(converted_in_place())
         if mode is not None:
-            stack.enter_context(converted_in_place())
             stack.enter_context(memory_read(guard.raised))
         if current() is not None:
             for weight, piece in begin(modules, mode):

@@ -384,6 +384,19 @@ def reads_an_array_from_before(m: Layers, x: Tensor) -> Tensor:
 
 ZEROS = np.zeros(3, np.float32)
 
+
+def reads_a_part_of_an_array(m: Layers, x: Tensor) -> Tensor:
+    x, m.kept = m.first(x), [np.zeros(8, np.float32)]
+    torch.as_tensor(m.kept[0][5:])[1] = x.abs().sum() + 1
+    return m.second(x) if m.kept[0].any() else x
+
+
+def reads_bytes(m: Layers, x: Tensor) -> Tensor:
+    x, kept = m.first(x), bytearray(8)
+    torch.frombuffer(kept, dtype=torch.float32)[1] = x.abs().sum() + 1
+    return m.second(x) if any(kept) else x
+
+
 READS = {
     "what_it_wrote": reads_what_it_wrote,
     "it_elsewhere": reads_it_elsewhere,
@@ -392,6 +405,8 @@ READS = {
     "an_array_by_dlpack": reads_an_array(np.from_dlpack),
     "an_array_of_its_own": reads_an_array(np.asarray, of_numpy=True),
     "an_array_from_before": reads_an_array_from_before,
+    "a_part_of_an_array": reads_a_part_of_an_array,
+    "bytes": reads_bytes,
 }
 
 
@@ -405,6 +420,28 @@ def test_a_real_table_that_fakes_were_written_to_has_no_values(
     assert not ZEROS.any()
     assert profile.totals.flops == flops_for_real(model, x) == 2 * (2 * 2 * 4 * 4)
     ZEROS[:] = 0
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_tensors_are_exchanged_though_the_run_refers_to_them(values: bool) -> None:
+    """torch refuses to where there are weak references, and a model may catch that."""
+
+    def run(m: Layers, x: Tensor) -> Tensor:
+        x, one, other = m.first(x), torch.zeros(2, 4), torch.ones(2, 4) + 1
+        try:
+            torch.utils.swap_tensors(one, other)
+        except ERRORS:
+            return x
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        m.second.double()
+        y = m.second((x * one).double())
+        return y if not values or other.sum() * x.sum().item() == 0 else x
+
+    model, x = Layers(run).eval(), torch.randn(2, 4)
+    found = opgraph.profile(model, x)
+    assert found.totals.flops == 2 * (2 * 2 * 4 * 4)
+    assert (found.tracing.tensors == "real") == values
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
 def by_scipy(array: Any) -> Any:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
-from types import BuiltinFunctionType, FrameType, MethodDescriptorType, WrapperDescriptorType
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 from unittest.mock import patch
 
@@ -333,24 +333,10 @@ def _for_exchange() -> bool:
         name = str(frame.f_globals.get("__name__"))
         if name.startswith("torch.distributed"):
             return True
-        if _package(frame) not in ("torch", "opgraph", "contextlib"):
+        if name.partition(".")[0] not in ("torch", "opgraph", "contextlib"):
             return False
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-def _is_at_hand(address: int) -> bool:
-    """Whether the code of the model that calls torch has an array there in a variable."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _package(frame) in ("torch", "opgraph"):
-        frame = frame.f_back
-    array: Any = getattr(sys.modules.get("numpy"), "ndarray", ())
-    held = (item for item in frame.f_locals.values() if isinstance(item, array))
-    return any(item.ctypes.data == address for item in held)
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 Exchanged = tuple[int, Operator | None, tuple[Any, ...], dict[str, Any], Any]
@@ -724,7 +710,7 @@ class KernelCapture(TorchDispatchMode):
             return
         for storage in (t.untyped_storage() for t in real):
             _mark(self._unknown, storage)
-            if storage._cdata in self._shown:
+            if storage._cdata in self._shown or (self.guard and self.guard.is_shared(storage)):
                 self.lacking[id(storage)] = "forward writes to a tensor of which there is an array"
 
     def handed_out(self, tensor: Any) -> None:
@@ -738,10 +724,7 @@ class KernelCapture(TorchDispatchMode):
         before the run, and others left torch: it may have been computed from those."""
         storage = tensor.untyped_storage()
         if not storage.resizable():  # it is not torch's
-            address = storage.data_ptr()
-            before = self.guard is not None and self.guard.has_array(address)
-            if before or _is_at_hand(address):
-                _mark(self._shown, storage)
+            before = self.guard is not None and self.guard.has_array(storage.data_ptr())
             if self._left and not before:
                 self.notes[BY_ARRAYS] = None
 

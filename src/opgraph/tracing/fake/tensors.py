@@ -265,13 +265,29 @@ def address(
 @contextmanager
 def converted_in_place() -> Iterator[None]:
     """Within, a conversion in forward (`self.router.to(torch.float32)`) puts a fake weight's new data into
-    it. torch exchanges the two tensors, which it refuses where there are weak references to them."""
+    it. torch exchanges the two tensors, which it refuses where there are weak references to them, as there
+    are to all of a run: of real ones the data are exchanged."""
     exchange = torch.utils.swap_tensors
 
     def swap_tensors(one: Tensor, other: Tensor) -> None:
         if type(one) is type(other) is FakeTensor and one.fake_device == other.fake_device:
             with torch._C.DisableTorchFunction():
                 one.data = other
+        elif (
+            FakeTensor not in (type(one), type(other))
+            and type(one) is type(other)
+            and (one.is_leaf and other.is_leaf and one.layout is other.layout is torch.strided)
+        ):
+            with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                data, needs_grad, own = one.detach(), one.requires_grad, vars(one).copy()
+                for to, by, needs, has in (
+                    (one, other.detach(), other.requires_grad, vars(other).copy()),
+                    (other, data, needs_grad, own),
+                ):
+                    to.data = by
+                    to.requires_grad = needs
+                    vars(to).clear()
+                    vars(to).update(has)
         else:
             exchange(one, other)
 

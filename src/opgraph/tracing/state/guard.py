@@ -212,6 +212,13 @@ class Guard:
         ):
             self.keep(tensor)
 
+    def is_shared(self, storage: torch.UntypedStorage) -> bool:
+        """Whether the memory of a real tensor is not torch's own, as that of an array is, and may be read
+        by another name: it is that of an array from before the run, or became a tensor's within it."""
+        if storage.resizable():
+            return False
+        return self.has_array(storage.data_ptr()) or storage._cdata not in self._known_places()[0]
+
     def has_array(self, address: int) -> bool:
         """Whether memory is that of an array that was there before the run."""
         arrays = (a for a in self._reach.arrays if hasattr(a, "ctypes"))
@@ -275,18 +282,22 @@ class Guard:
 
     def _at_same_place(self, storage: torch.UntypedStorage) -> Iterator[torch.UntypedStorage]:
         """What there was at the memory of a storage that was made of it since, as by DLPack."""
-        if self._places is None:
-            aliases = [looks.alias for looks in self._first.tensors if looks.alias is not None]
-            held = {s._cdata: s for s in (alias.untyped_storage() for alias in aliases)}
-            found = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in held.values())
-            self._places = held.keys(), sorted(found, key=itemgetter(0))
-        known, places = self._places
+        known, places = self._known_places()
         if storage._cdata not in known:
             start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
             for first, _, other in places[bisect_right(places, start, key=itemgetter(1)) :]:
                 if first >= end:
                     break
                 yield other
+
+    def _known_places(self) -> tuple[Collection[int], list[_Place]]:
+        """The storages that there were before the run, and where they are."""
+        if self._places is None:
+            aliases = [looks.alias for looks in self._first.tensors if looks.alias is not None]
+            held = {s._cdata: s for s in (alias.untyped_storage() for alias in aliases)}
+            found = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in held.values())
+            self._places = held.keys(), sorted(found, key=itemgetter(0))
+        return self._places
 
     def _keep_values(self, tensor: Tensor) -> None:
         """The same of a tensor that has no storage: a sparse one is made of others that have."""
