@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -43,27 +43,50 @@ def calibrate(
     one thread where others share the machine."""
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     best = partial(_best, kind, clock)
-    peaks = {}
+    peaks, products = dict[str, float](), dict[str, dict[int, float]]()
     for dtype in (*_DTYPES[kind], *["tfloat32"] * _has_tfloat32(kind)):
-        found = dict(_products(kind, dtype, best))
+        found = products[dtype] = dict(_products(kind, dtype, best))
         size, peaks[dtype] = max(found.items(), key=lambda i: i[1])
         say(f"{dtype} product of {size} x {size}: {peaks[dtype] / 1e9:.0f} GFLOP/s")
-    copies = {size: _copy(kind, size, best) for size in _COPIES[kind]}
-    bandwidth = copies[max(copies)]
     cache = _cache(kind)
+    copies = {size: _copy(kind, size, best) for size in _COPIES[kind]}
+    copied = copied_at(kind, copies, cache)
+    bandwidth = copies[copied]
     drawn = _copy(kind, cache // 8, best) if kind == "cpu" and cache else 0.0
-    say(f"copy of {max(copies) >> 20} MiB: {bandwidth / 1e9:.1f} GB/s")
+    say(f"copy of {copied >> 20} MiB: {bandwidth / 1e9:.1f} GB/s")
     late = _row_latency(best) if kind == "cpu" else 0.0
     say(f"a row of weights comes after {late * 1e9:.0f} ns")
     overhead = _overhead(kind, best)
     say(f"an operator with nothing to do: {overhead * 1e6:.1f} µs")
-    rows = list(_kernels(kind, "float32" if kind == "cpu" else "float16", best))
+    dtype = "float32" if kind == "cpu" else "float16"
+    rows = list(_kernels(kind, dtype, best))
     say(f"{len(rows)} products of 1, 16 and 128 rows, convolutions, attention and copies")
+    rows += large_products(kind, dtype, products[dtype])
     host = _host(kind, clock)
     say(f"a call of an operator {host[0] * 1e6:.1f} µs, of a module {host[1] * 1e6:.1f} µs")
     memory = {"bandwidth": bandwidth, "cache": cache, "cache_bandwidth": max(drawn, bandwidth),
               "row_latency": late}  # fmt: skip
     return _file(kind, peaks, memory, overhead, host), rows
+
+
+def copied_at(kind: str, copies: Mapping[int, float], cache: int) -> int:
+    """The size of the copy whose bytes a second are those of the memory: on a GPU the quickest of those
+    that its cache does not hold, on a CPU the largest, of which its caches hold least."""
+    beyond = {size: rate for size, rate in copies.items() if size > cache}
+    return (
+        max(copies) if kind == "cpu" or not beyond else max(beyond, key=lambda size: beyond[size])
+    )
+
+
+def large_products(kind: str, dtype: str, found: Mapping[int, float]) -> list[Row]:
+    """The square products by which a GPU's matrix units are known, by size and FLOP/s: small kernels keep
+    few of the units at work, and alone would tell of none what it sustains. A CPU's few are kept by
+    products of 128 rows."""
+    return [
+        {"op": "product", "dtype": dtype, "m": n, "n": n, "k": n, "seconds": 2 * n**3 / rate}
+        for n, rate in found.items()
+        if kind == "cuda"
+    ]
 
 
 def _kernels(kind: str, dtype: str, best: Best) -> Iterator[Row]:

@@ -161,8 +161,7 @@ class Measurement:
         for node in self.costed.graph.nodes:
             pair = self.by_node.get(node.id, 0.0), self.predicted.get(node.id, 0.0)
             if all(pair) and node.kernels:
-                main = max(node.kernels, key=lambda k: (k.flops, k.bytes))
-                groups.setdefault(main.category, []).append(pair)
+                groups.setdefault(main_category(node), []).append(pair)
         found = (
             Residual(
                 category, len(pairs), sum(m for m, _ in pairs), sum(p for _, p in pairs),
@@ -187,6 +186,11 @@ class Measurement:
                 ],
             }),
         }  # fmt: skip
+
+
+def main_category(node: Node) -> str:
+    """The class of work of a node that runs kernels: that of the one with most FLOPs, or bytes."""
+    return max(node.kernels, key=lambda k: (k.flops, k.bytes)).category
 
 
 def _attainable(node: Node, device: Device) -> float:
