@@ -344,3 +344,27 @@ def test_what_a_compiler_leaves_of_a_fragment_is_gone_before_the_next() -> None:
     )
     assert found.error is None
     assert alive == [0, 0, 0]
+
+
+def test_numbers_in_memory_are_known_of_a_cpu_alone() -> None:
+    """As torch.compile has it: what asks for one on a GPU breaks the graph. A compiler is given each tensor
+    by itself, and knows none."""
+
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left = nn.Buffer(torch.tensor(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.pad(x.exp(), (self.left, 0)).relu()
+
+    def breaks(target: str, backend: Backend | None = None) -> int:
+        seen = capture(fullgraph=False, backend=backend, target=target)
+        found = record(Padded(), Example((torch.ones(1, 8),)), real=True, capture=seen,
+                       tracer="dynamo", stance="default")  # fmt: skip
+        assert found.error is None
+        assert found.graph is not None
+        return len(found.graph.breaks)
+
+    assert [breaks("cpu"), breaks("cuda:9.0")] == [0, 1]
+    assert breaks("cpu", Backend(lambda *_: None, lambda *_: None)) == 1

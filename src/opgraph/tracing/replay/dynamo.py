@@ -11,14 +11,16 @@ import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorConverter
 
 from opgraph.inputs.base import Example
 from opgraph.record.graph import GraphBreak
@@ -60,7 +62,9 @@ def trace(
     plain = trace_either(model, example, capture=around(forward), **run)
     failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
     how: dict[str, Any] = {
-        "capture": around(capture(fullgraph=options.fullgraph, backend=backend)),
+        "capture": around(
+            capture(fullgraph=options.fullgraph, backend=backend, target=options.target)
+        ),
         "tracer": "dynamo", "stance": "default", "gradients": plain[-1].gradients, **run,
     }  # fmt: skip
     if plain[-1].tensors == "real":
@@ -77,13 +81,17 @@ def _gave_up(error: BaseException | None) -> bool:
     return isinstance(error, torch._dynamo.exc.TorchDynamoException)
 
 
-def capture(*, fullgraph: bool, backend: Backend | None = None) -> Capture:
-    """A capture by Dynamo. It compiles while the model runs, so there is nothing to do before."""
+def capture(
+    *, fullgraph: bool, backend: Backend | None = None, target: str = "cpu"
+) -> Capture:  # fmt: skip
+    """A capture by Dynamo for a target. It compiles while the model runs, so there is nothing to do
+    before."""
 
     def find(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
         def run(recorder: Recorder) -> Any:
             fragments = _Fragments(module, recorder, backend)
-            with clean() as looked:
+            known = target == "cpu" and backend is None  # to a compiler each is given by itself
+            with clean() as looked, nullcontext() if known else _values_elsewhere():
                 context = torch._dynamo.optimize(fragments.compile, nopython=fullgraph)
                 context.callback = _Shield(context.callback, looked, fragments)
                 return context(entry(module))(*args, **kwargs)
@@ -182,6 +190,20 @@ def _is_of_guards(finalizer: weakref.finalize[..., Any]) -> bool:
     found = finalizer.peek()
     by = getattr(getattr(found[1], "func", None), "__self__", None) if found else None
     return isinstance(by, torch._dynamo.guards.CheckFunctionManager)
+
+
+@contextmanager
+def _values_elsewhere() -> Iterator[None]:
+    """Dynamo knows what number is in a tensor of the CPU, and goes on with it where a function asks (as an
+    amount of padding); of another device it does not, and breaks the graph."""
+    make = FakeTensorConverter.__init__
+
+    def made(self: FakeTensorConverter, **how: Any) -> None:
+        make(self, **how)
+        self.export = True  # all that hangs on this
+
+    with patch.object(FakeTensorConverter, "__init__", made):
+        yield
 
 
 class Watch:
