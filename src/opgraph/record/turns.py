@@ -94,6 +94,7 @@ def _forked() -> None:
     global _lock, _holder
     if _holder not in (None, threading.get_ident()):
         _lock, _holder = threading.RLock(), None
+        _beside.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
