@@ -422,7 +422,7 @@ def off(ratio: float) -> float:
 
 def of_cases(rows: list[dict[str, Any]]) -> Iterator[str]:
     lines, ratios, held = list[tuple[float, str]](), dict[str, list[float]](), Counter[str]()
-    classes: dict[str, list[tuple[float, float]]] = {}
+    classes: dict[tuple[str, str], list[tuple[float, float]]] = {}
     swings = []
     for row in rows:
         mine = opgraph.profile(row["name"], target=device(DEVICE).target, **row["options"]).on(
@@ -444,10 +444,11 @@ def of_cases(rows: list[dict[str, Any]]) -> Iterator[str]:
             f"{units.seconds(told.seconds)} | {step:.2f} | {'yes' if inside else 'no'} | {limit} |"
         )))  # fmt: skip
         predicted = by_class(mine.graph, told.by_node)
+        phase = "training" if row["options"].get("mode") == "train" else "inference"
         for kind in {*predicted, *row["classes"]}:
             pair = row["classes"].get(kind, 0.0), predicted.get(kind, 0.0)
-            classes.setdefault(kind, []).append(pair)
-        classes.setdefault("on no node", []).append((row["nowhere"], 0.0))
+            classes.setdefault((kind, phase), []).append(pair)
+        classes.setdefault(("no node", phase), []).append((row["nowhere"], 0.0))
         print(lines[-1][1], flush=True)
     yield "### Time\n"
     for name, each in sorted(ratios.items()):
@@ -463,12 +464,16 @@ def of_cases(rows: list[dict[str, Any]]) -> Iterator[str]:
                 "interval holds", "limit, measured")  # fmt: skip
     yield from (line for _, line in sorted(lines, reverse=True))
     yield "\n### By class of work\n"
-    yield table("kernels of", "cases", "measured", "predicted", "ratio")
+    yield table("kernels of", "mode", "cases", "measured", "predicted", "ratio")
     sums = {k: (sum(m for m, _ in v), sum(p for _, p in v), sum(m > 0 for m, _ in v))
             for k, v in classes.items()}  # fmt: skip
-    for kind, (there, here, count) in sorted(sums.items(), key=lambda i: -abs(i[1][1] - i[1][0])):
-        ratio = f"{here / there:.2f}" if there else "–"
-        yield f"| {kind} | {count} | {units.seconds(there)} | {units.seconds(here)} | {ratio} |"
+    for (kind, phase), (there, here, count) in sorted(
+        sums.items(), key=lambda i: -abs(i[1][1] - i[1][0])
+    ):
+        if there or here:
+            ratio = f"{here / there:.2f}" if there else "–"
+            shown = f"{count} | {units.seconds(there)} | {units.seconds(here)} | {ratio}"
+            yield f"| {kind} | {phase} | {shown} |"
     yield ""
 
 
