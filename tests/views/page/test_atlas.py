@@ -39,6 +39,7 @@ def test_the_page_searches_sorts_plots_and_asks_nothing_of_a_network(
     assert figures.last.inner_text() == least
     page.locator("#across").select_option("parameters")
     page.locator("#up").select_option("latency_l4")
+    assert page.locator("svg text").filter(has_text="time on l4").count() == 1
     dots = page.locator("svg circle")
     assert dots.count() == names.count()
     assert 1 <= page.locator("svg circle.front").count() <= dots.count()

@@ -9,7 +9,7 @@
   const latencies = data.columns.filter((name) => name.startsWith("latency_"));
   const FIGURES = ["parameters", "flops", "bytes", "peak_memory", "intensity", ...latencies];
   const LABELS = { flops: "FLOPs", intensity: "FLOPs/byte", peak_memory: "peak memory", licence: "licence" };
-  latencies.forEach((name, i) => { LABELS[name] = data.devices[i]; });
+  latencies.forEach((name, i) => { LABELS[name] = `time on ${data.devices[i]}`; });
   const PAGE = 50;
   const svgNS = "http://www.w3.org/2000/svg";
 
@@ -42,6 +42,7 @@
   const root = document.getElementById("opgraph");
   root.replaceChildren();
   make(root, "h1", {}, `${data.rows.length.toLocaleString("en")} models on ${data.devices.length} devices`);
+  make(root, "p", { id: "about" }, "A dot is a model at its usual sizes, in inference. Times are predicted. Both axes are logarithmic.");
   const form = make(root, "form");
   form.addEventListener("submit", (event) => event.preventDefault());
 
@@ -58,8 +59,8 @@
   search.addEventListener("input", () => { page = 0; draw(); });
   const tasks = [...new Set(data.rows.map((row) => row[column.task]))].filter(Boolean).sort();
   const task = choice("task", "task", ["", ...tasks], "");
-  const xAxis = choice("across", "across", FIGURES, "flops");
-  const yAxis = choice("up", "up", FIGURES, latencies[0] ?? "parameters");
+  const xAxis = choice("horizontal axis", "across", FIGURES, "flops");
+  const yAxis = choice("vertical axis", "up", FIGURES, latencies[0] ?? "parameters");
   const pareto = make(make(form, "label", { class: "check" }), "input", { type: "checkbox", id: "pareto" });
   pareto.checked = true;
   pareto.parentElement.append("Pareto front (least of both)");
@@ -192,9 +193,9 @@
 
   function drawSaid() {
     said.replaceChildren();
-    if (!chosen) { said.textContent = "Choose a model: its page is made by a command."; return; }
+    if (!chosen) { said.textContent = "Choose a dot or a row: its times on all devices, and the command that makes its page, stand here."; return; }
     make(said, "strong", {}, chosen[column.name]);
-    said.append(` of ${chosen[column.source]}: ${latencies.map((n) => `${label(n)} ${shown(n, chosen[column[n]])}`).join(", ")}. Its page: `);
+    said.append(` of ${chosen[column.source]}: ${latencies.map((n, i) => `${data.devices[i]} ${shown(n, chosen[column[n]])}`).join(", ")}. Its page: `);
     make(said, "code", {}, `opgraph view ${quoted(String(chosen[column.spec]))} --open`);
   }
 
