@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.random_graphs import tried
 
 from opgraph.analysis.timing.streams import (
     KERNELS,
@@ -126,6 +127,7 @@ def runs(draw: st.DrawFn) -> Runs:
     ]
 
 
+@tried(200)
 @given(runs())
 def test_no_queue_holds_up_kernels_longer_than_it_runs(found: Runs) -> None:
     """Whatever is run: a wait is for what runs at that time, and all that is waited for and run is the
