@@ -9,7 +9,7 @@
   const latencies = data.columns.filter((name) => name.startsWith("latency_"));
   const FIGURES = ["parameters", "flops", "bytes", "peak_memory", "intensity", ...latencies];
   const LABELS = { flops: "FLOPs", intensity: "FLOPs/byte", peak_memory: "peak memory", licence: "licence" };
-  latencies.forEach((name, i) => { LABELS[name] = `time on ${data.devices[i]}`; });
+  const devices = Object.fromEntries(latencies.map((name, i) => [name, data.devices[i]]));
   const PAGE = 50;
   const svgNS = "http://www.w3.org/2000/svg";
 
@@ -22,7 +22,7 @@
     return found;
   }
 
-  const label = (name) => LABELS[name] ?? name.replaceAll("_", " ");
+  const label = (name) => devices[name] ? `time on ${devices[name]}` : LABELS[name] ?? name.replaceAll("_", " ");
   const scaled = (value, units, step) => {
     let i = 0;
     while (value >= step && i < units.length - 1) { value /= step; i += 1; }
@@ -160,7 +160,7 @@
       const mark = order[0] === name ? (order[1] > 0 ? " ▲" : " ▼") : "";
       const cell = make(head, "th", FIGURES.includes(name) ? { class: "number" } : {});
       if (mark) cell.setAttribute("aria-sort", order[1] > 0 ? "ascending" : "descending");
-      make(cell, "button", { type: "button", "data-column": name }, label(name) + mark).addEventListener("click", () => {
+      make(cell, "button", { type: "button", "data-column": name, title: label(name) }, (devices[name] ?? label(name)) + mark).addEventListener("click", () => {
         order = [name, order[0] === name ? -order[1] : 1];
         page = 0;
         draw();
@@ -195,7 +195,7 @@
     said.replaceChildren();
     if (!chosen) { said.textContent = "Choose a dot or a row: its times on all devices, and the command that makes its page, stand here."; return; }
     make(said, "strong", {}, chosen[column.name]);
-    said.append(` of ${chosen[column.source]}: ${latencies.map((n, i) => `${data.devices[i]} ${shown(n, chosen[column[n]])}`).join(", ")}. Its page: `);
+    said.append(` of ${chosen[column.source]}: ${latencies.map((n) => `${devices[n]} ${shown(n, chosen[column[n]])}`).join(", ")}. Its page: `);
     make(said, "code", {}, `opgraph view ${quoted(String(chosen[column.spec]))} --open`);
   }
 
