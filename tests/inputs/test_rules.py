@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
@@ -371,3 +372,40 @@ def test_no_longer_than_the_learned_positions(spec: str, option: str, most: int)
 def test_rotary_positions_go_on() -> None:
     example = make_inputs(resolve("meta-llama/Llama-3.2-1B"), InputRequest(seq_len=200_000))
     assert example.kwargs["input_ids"].shape == (1, 200_000)
+
+
+@pytest.mark.slow
+def test_an_encoder_that_is_asked_for_its_places_is_as_before() -> None:
+    import transformers
+
+    config = transformers.Blip2Config(
+        vision_config={"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+                       "num_attention_heads": 2, "image_size": 32, "patch_size": 16},
+        qformer_config={"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+                        "intermediate_size": 32, "encoder_hidden_size": 32, "vocab_size": 100},
+        text_config={"model_type": "opt", "hidden_size": 32, "ffn_dim": 32, "num_hidden_layers": 1,
+                     "num_attention_heads": 2, "vocab_size": 200, "word_embed_proj_dim": 32},
+        image_token_index=199, num_query_tokens=4,
+    )  # fmt: skip
+
+    class Counting(transformers.Blip2ForConditionalGeneration):
+        asked = 0
+
+        def get_image_features(self, pixel_values: torch.Tensor, **named: Any) -> Any:
+            self.asked += 1
+            self.seen.add_(1)
+            type(self).ran = True
+            return super().get_image_features(pixel_values, **named)
+
+    model = Counting(config).train()
+    model.register_buffer("seen", torch.zeros(1))
+    state, numbers = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    parameters = list(map(id, model.parameters()))
+    _, example = prepared(model)
+    assert model.ran
+    assert not [note for note in example.notes if "without images" in str(note)]
+    assert model.asked == 0
+    assert "asked" not in vars(model)
+    assert all(torch.equal(state[name], t) for name, t in model.state_dict().items())
+    assert torch.equal(numbers, torch.get_rng_state())
+    assert parameters == list(map(id, model.parameters()))

@@ -116,7 +116,7 @@ def undisturbed(seed: int = 0) -> Iterator[None]:
     default = torch.get_default_dtype()
     try:
         with torch.random.fork_rng(devices=[]), quietly():
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # and not those of devices
             yield
     finally:
         random.setstate(python)

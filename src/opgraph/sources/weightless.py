@@ -220,17 +220,24 @@ def _register_moved(self: nn.Module, name: str, param: Any) -> None:
 
 @contextmanager
 def pretended(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
-    """Within, what a module has on the meta device is fake on the CPU, so that parts of it can be run."""
+    """Within, what a module has on the meta device and its weights are fake on the CPU, and its other
+    tensors copies, so that parts of it can be run and leave it as it was."""
 
     def pretend(tensor: Tensor) -> Tensor | None:
-        if isinstance(tensor, FakeTensor) or not tensor.is_meta:
+        if isinstance(tensor, FakeTensor):
             return None
-        return FakeTensor(mode, tensor.detach(), torch.device("cpu"))
+        if tensor.is_meta or type(tensor) is nn.Parameter:
+            return FakeTensor(mode, _on_meta(tensor).detach(), torch.device("cpu"))
+        return tensor.detach().clone()
 
+    attributes = [(vars(inner), dict(vars(inner))) for inner in module.modules()]
     saved = _exchange(module, pretend)
     try:
         yield
     finally:
+        for now, before in attributes:
+            now.clear()
+            now.update(before)
         for table, name, tensor in saved:
             table[name] = tensor
 
@@ -260,7 +267,7 @@ def _exchange(
     return before
 
 
-def _on_meta(tensor: FakeTensor) -> Tensor:
+def _on_meta(tensor: Tensor) -> Tensor:
     bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(bare, requires_grad=tensor.requires_grad)

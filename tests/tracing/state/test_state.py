@@ -1745,3 +1745,21 @@ def test_what_threads_share_is_theirs_too() -> None:
     assert model(X).shape == X.shape  # the one that waits for work still does
     assert [model.plain.get_nowait(), model.plain.get_nowait()] == [1, 1]
     model.work.put(None)
+
+
+def test_a_seed_that_waits_for_a_gpu_waits_for_it_still() -> None:
+    class Seeds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            torch.manual_seed(7)
+            return x + torch.rand(2)
+
+    if torch.cuda.is_initialized():
+        pytest.skip("a GPU is in use here")
+    torch.manual_seed(42)
+    waiting = vars(torch.cuda._lazy_seed_tracker)
+    before = {name: list(v) if isinstance(v, list) else v for name, v in waiting.items()}
+    opgraph.profile(Seeds(), torch.zeros(2))
+    opgraph.profile("resnet18")
+    assert waiting["manual_seed_all_cb"] is before["manual_seed_all_cb"]
+    assert waiting["call_order"] == before["call_order"]
+    assert waiting["manual_seed_all_cb"] is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from opgraph.inputs.context import RULES, Context, rule
 from opgraph.record.errors import first_line
+from opgraph.sources.building import undisturbed
 from opgraph.sources.weightless import RealMasks, bring_compiler, pretended
 
 
@@ -216,8 +216,7 @@ def _features(c: Context, ask: Callable[..., Any]) -> list[Tensor]:
     bring_compiler()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     quiet = patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", new=True)
-    with pretended(c.module, mode), torch.no_grad(), warnings.catch_warnings(), RealMasks(), quiet:
-        warnings.simplefilter("ignore")
+    with pretended(c.module, mode), torch.no_grad(), undisturbed(), RealMasks(), quiet:
         made = ask(**tree_map(lambda item: _fake(item, mode), given))
     return list(_tensors(made))
 

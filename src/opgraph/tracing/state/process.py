@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from copy import copy
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -102,6 +103,9 @@ _SETTINGS: list[Any] = [None, ()]
 def _of_modules() -> Iterator[Setting]:
     if torch.cuda.is_initialized():
         yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
+    else:  # a seed that waits until a GPU is used
+        queued = vars(torch.cuda._lazy_seed_tracker)
+        yield partial(_copied, queued), queued.update
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         yield partial(drawn, numpy), partial(_draws, numpy)
@@ -118,6 +122,10 @@ def _of_modules() -> Iterator[Setting]:
     for name, *paths in _NOTED:
         for path in paths if (module := sys.modules.get(name)) is not None else ():
             yield partial(_notes, module, path), partial(_notes_back, module, path)
+
+
+def _copied(table: dict[str, Any]) -> dict[str, Any]:
+    return {name: copy(value) for name, value in table.items()}
 
 
 def drawn(numpy: Any) -> tuple[Any, ...]:
