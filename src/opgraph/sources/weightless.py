@@ -230,7 +230,9 @@ def pretended(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
             return FakeTensor(mode, _on_meta(tensor).detach(), torch.device("cpu"))
         return tensor.detach().clone()
 
-    attributes = [(vars(inner), dict(vars(inner))) for inner in module.modules()]
+    inside = [vars(inner) for inner in module.modules()]
+    tables = [*inside, *(t for table in inside for t in table.values() if isinstance(t, dict))]
+    attributes = [(table, dict(table)) for table in tables]  # hooks, too
     saved = _exchange(module, pretend)
     try:
         yield
