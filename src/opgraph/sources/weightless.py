@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 import tempfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -231,8 +232,8 @@ def pretended(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
         return tensor.detach().clone()
 
     inside = [vars(inner) for inner in module.modules()]
-    tables = [*inside, *(t for table in inside for t in table.values() if isinstance(t, dict))]
-    attributes = [(table, dict(table)) for table in tables]  # hooks, too
+    plain = (t for table in inside for t in table.values() if type(t) in (dict, OrderedDict))
+    attributes = [(table, dict(table)) for table in (*inside, *plain)]  # hooks, too
     saved = _exchange(module, pretend)
     try:
         yield
