@@ -4,8 +4,10 @@ on real ones where the values of the data decide the path."""
 from __future__ import annotations
 
 import copy
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +65,7 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
     may take.
     """
     limit = _limit(how.pop("memory_limit", None))
-    with one_request() as began:
+    with one_request() as began, _returned(resident()):
         ceiling, weights = None, limit
         if began is not None and limit >= MEASURED:
             ceiling = began + int(limit * (1 - _BESIDE) * 2**30)
@@ -71,8 +73,26 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
             weights = min(limit, (ceiling - (resident() or 0)) / 2**30)
         module = _ready(materialized(model, weights), example)
         left = limit - (0 if module is model.module else _bytes(module) / 2**30)
-        return record(module, example, real=True, memory_limit=left, ceiling=ceiling, **how)
+        try:
+            return record(module, example, real=True, memory_limit=left, ceiling=ceiling, **how)
+        finally:
+            del module
 
+
+@contextmanager
+def _returned(began: int | None) -> Iterator[None]:
+    """Let the system have what a run on real tensors took, and what leads to itself alone, where that was
+    much: the C library would keep it, and later runs in this process would be held to less."""
+    try:
+        yield
+    finally:
+        if began is not None and (resident() or 0) - began > _MUCH:
+            gc.collect()
+            give_back()
+
+
+_MUCH = 2**28
+"""Bytes by which a process has grown so much that looking through it pays."""
 
 _BESIDE = 1 / 16
 """The part of a limit that is for what is there before and after a run on real tensors."""

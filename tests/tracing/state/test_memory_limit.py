@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,3 +201,33 @@ def test_on_the_command_line(tmp_path: Any, capsys: Any) -> None:
         "was not traced on real tensors: weights of 16.01 MiB are more than the 1.02 MiB" in shown
     )
     assert main([*given, "--memory-limit", "1"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library of others says nothing of it")
+def test_what_a_run_on_real_tensors_took_goes_back_to_the_system(tmp_path: Path) -> None:
+    file = tmp_path / "many.py"  # each weight is less than what malloc asks the system for
+    file.write_text(MANY)
+    opgraph.profile(f"{file}:Many", torch.ones(1, 1024), memory_limit=1 / 2**10, partial=True)
+    give_back()
+    before = resident() or 0
+    profile = opgraph.profile(f"{file}:Many", torch.ones(1, 1024))
+    assert profile.tracing.tensors == "real"
+    assert profile.totals.weight_bytes > 2**28
+    assert (resident() or 0) - before < 2**26
+
+
+MANY = """
+from torch import nn
+
+class Many(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(1024, 1024) for _ in range(80))
+        self.itself = [self]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x if int(x.isnan().sum()) else -x
+"""
