@@ -1,6 +1,7 @@
 """Try everything that can be named, and write docs/coverage.md from what came of it.
 
     python benchmarks/zoo.py
+    python benchmarks/zoo.py --report -o infer     from a survey of more than that, as the atlas is made of
 
 None takes longer than `--timeout` or more than `--memory`. An interrupted run goes on in the folder of
 `-o`, which is a dataset of `opgraph survey`. `--source` restricts it; `--report` only writes the page.
@@ -54,12 +55,14 @@ Trial = SimpleNamespace
 
 
 def trials_of(*folders: Path) -> list[Trial]:
-    """The cases of surveys at the models' usual sizes, inference."""
+    """The cases of surveys at the models' usual sizes, inference, of all that is to be tried."""
+    tried = frozenset(zoo(None))
     rows = Atlas(*folders).sql(
         "select * from cases where mode = 'infer' and batch_size is null and seq_len is null "
         "and image_size is null and options is null"
     )
-    return [Trial(**row) for row in rows.records()]
+    found = sorted(rows.records(), key=lambda row: str(row["spec"]))
+    return [Trial(**row) for row in found if row["spec"] in tried]
 
 
 def page(trials: Iterable[Trial], seconds: float | None) -> str:
@@ -132,7 +135,7 @@ def _row(source: str, there: int, trials: list[Trial]) -> str:
 
 def _slowest(trials: list[Trial]) -> Iterable[str]:
     yield "The slowest:\n"
-    yield "| name | CPU s | nodes | MiB | |"
+    yield "| name | CPU s | nodes | MiB of the process, which had others before | |"
     yield "|---|---:|---:|---:|---|"
     for t in sorted(trials, key=lambda t: -(t.cpu or t.seconds or 0))[:SLOWEST]:
         outcome = "traced" if t.ok else "not traced"
