@@ -190,6 +190,8 @@ class Atlas:
                       for some in (surveys, compact) if some]  # fmt: skip
         if parts:
             last = "" if len(self.folders) == 1 else _LAST.format(_ALIKE.get(table, "id"))
+            if last and table != "cases":  # where the last one has no figures, there are none
+                last = f" where id in (select id from ({self._read('cases')}) where ok){last}"
             return f"select * exclude (place) from ({' union all by name '.join(parts)}){last}"
         columns = ", ".join(f'null::{_TYPES[k]} as "{n}"' for n, k in COLUMNS[table].items())
         return f"select {columns}, null::varchar as source where false"
