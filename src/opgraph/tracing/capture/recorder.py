@@ -8,7 +8,6 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 import threading
 import weakref
@@ -72,7 +71,12 @@ from opgraph.tracing.fake.cache import CachedFunction
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
 from opgraph.tracing.state.guard import HANDED_OUT, Guard
-from opgraph.tracing.state.process import drawn, set_dispatch_modes, set_function_modes
+from opgraph.tracing.state.process import (
+    drawn,
+    drawn_by_python,
+    set_dispatch_modes,
+    set_function_modes,
+)
 from opgraph.tracing.target import Substitutes
 
 # From what a recorder wrote down to a verified `Graph`.
@@ -931,7 +935,7 @@ DRAWN_OUTSIDE = Remark(
 def _outside_draws() -> tuple[Any, ...]:
     """Where the random numbers of Python and NumPy are, of those that everybody has in common. Among many
     ranks not Python's, by which torch numbers what it exchanges."""
-    python = random.getstate() if current() is None else None
+    python = drawn_by_python() if current() is None else None
     numpy = sys.modules.get("numpy") if "numpy.random" in sys.modules else None
     return (python,) if numpy is None else (python, *drawn(numpy))
 

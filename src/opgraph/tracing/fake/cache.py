@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Number
-from operator import is_, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -140,14 +140,13 @@ class _Called:
         self._table = table
         self._before = {name: table[name] for name in names if name in table}
         self._missing = frozenset(names) - self._before.keys()
-        self._get = itemgetter(*self._before)
+        self._get, self._values = itemgetter(*self._before), tuple(self._before.values())
 
     def replaced(self) -> bool:
         """Whether somebody has put another one in the place of one of them."""
         table, before = self._table, self._before
-        with suppress(KeyError):
-            same = all(map(is_, self._get(table), before.values()))
-            if same and self._missing.isdisjoint(table):
+        with suppress(Exception):  # one is gone, or cannot be compared
+            if self._get(table) == self._values and self._missing.isdisjoint(table):
                 return False
         found = [(table.get(n), before.get(n)) for n in (*before, *self._missing)]
         return any(

@@ -46,6 +46,7 @@ from opgraph.tracing.state.process import (
     changed,
     context_back,
     free_bytes,
+    insides,
     logger_back,
     logger_says,
     own_back,
@@ -784,7 +785,7 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
 def _insides(item: Any) -> bytes:
     """The memory of an object itself, but for who refers to it."""
     cls, start = type(item), object.__basicsize__
-    found = bytearray(ctypes.string_at(id(item) + start, cls.__basicsize__ - start))
+    found = bytearray(insides(item, cls))
     for place in (cls.__weakrefoffset__, cls.__dictoffset__):
         if place > 0:
             found[place - start : place - start + ctypes.sizeof(ctypes.c_void_p)] = b""

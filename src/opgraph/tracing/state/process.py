@@ -15,9 +15,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
 from operator import attrgetter
@@ -47,8 +47,11 @@ Kept = tuple[Callable[[], Any], Callable[[Any], Any], Any]
 def settings() -> list[Kept]:
     """All of it as it is now, but for what does not say: torch's older switches of precision, where one of
     the newer ones is set."""
+    gets, puts = _settings()
+    with suppress(RuntimeError, AttributeError):
+        return list(zip(gets, puts, [get() for get in gets], strict=True))
     found = []
-    for get, put in _settings():
+    for get, put in zip(gets, puts, strict=True):
         try:
             found.append((get, put, get()))
         except (RuntimeError, AttributeError):
@@ -59,13 +62,10 @@ def settings() -> list[Kept]:
 def changed(kept: list[Kept]) -> list[Kept]:
     """These, unless all of them surely are what they were: to set one may change another."""
     try:
-        for get, _, before in kept:
-            now = get()
-            if now is not before and not _equal(now, before):
-                return kept
+        before = [value for _, _, value in kept]
+        return [] if [get() for get, _, _ in kept] == before else kept
     except BaseException:  # noqa: BLE001  (the model may have replaced what says so)
         return kept
-    return []
 
 
 def set_back(kept: Kept) -> None:
@@ -84,19 +84,20 @@ def put_back() -> Iterator[None]:
         try:
             yield
         finally:
-            for each in before:
+            for each in changed(before):
                 with suppress(Exception):  # the others are to be brought back all the same
                     set_back(each)
 
 
-def _settings() -> tuple[Setting, ...]:
+def _settings() -> list[tuple[Any, ...]]:
+    """How all of it is found out, and how it is set."""
     now = len(sys.modules), torch.cuda.is_initialized()
     if _SETTINGS[0] != now:
-        _SETTINGS[:] = now, (*_FIXED, *_of_modules())
+        _SETTINGS[:] = now, list(zip(*_FIXED, *_of_modules(), strict=True))
     return _SETTINGS[1]  # type: ignore[no-any-return]
 
 
-_SETTINGS: list[Any] = [None, ()]
+_SETTINGS: list[Any] = [None, []]
 """All of them, as long as there are as many modules."""
 
 
@@ -128,14 +129,67 @@ def _copied(table: dict[str, Any]) -> dict[str, Any]:
     return {name: copy(value) for name, value in table.items()}
 
 
+_READ: dict[str, tuple[Any, Any]] = {}
+"""What generators said of their state last, with the memory in which it was: to say it takes long."""
+
+
+def _read(name: str, memory: Any, says: Callable[[], Any]) -> Any:
+    """What a generator says of its state, of which this is all the memory."""
+    known = _READ.get(name)
+    if known is None or known[0] != memory:
+        known = _READ[name] = memory, says()
+    return known[1]
+
+
+def insides(item: Any, cls: type) -> bytes:
+    """The memory of an object itself, as far as it is of a class made in C, but for who refers to it."""
+    start = object.__basicsize__
+    return ctypes.string_at(id(item) + start, cls.__basicsize__ - start)
+
+
 def drawn(numpy: Any) -> tuple[Any, ...]:
     """Which generator NumPy's functions draw by, and its state as bytes, which can be compared: the one
     that it has from the beginning says it by `get_state`, and any other by what it is."""
-    bits = numpy.random.mtrand._rand._bit_generator
-    if type(bits) is numpy.random.MT19937:
-        kind, numbers, *more = numpy.random.get_state()
-        return bits, kind, numbers.tobytes(), *more
-    return bits, pickle.dumps((bits.state, numpy.random.get_state(legacy=False)))
+    functions, says = numpy.random.mtrand._rand, numpy.random.get_state
+    bits = functions._bit_generator
+    if type(bits) is not numpy.random.MT19937:
+        return bits, pickle.dumps((bits.state, says(legacy=False)))
+    if getattr(says, "__self__", None) is not functions:  # somebody has put others in their place
+        return bits, *_legacy(says)
+    numbers = ctypes.string_at(bits.ctypes.state_address, _OF_A_TWISTER)
+    return bits, *_read(
+        "numpy", (numbers, insides(functions, type(functions))), lambda: _legacy(says)
+    )
+
+
+_OF_A_TWISTER = 625 * ctypes.sizeof(ctypes.c_uint32)
+"""The bytes of NumPy's Mersenne twister: 624 numbers, and the place among them."""
+
+
+def _legacy(says: Callable[[], Any]) -> tuple[Any, ...]:
+    kind, numbers, *more = says()
+    return kind, numbers.tobytes(), *more
+
+
+def drawn_by_python() -> Any:
+    """The state of Python's own random numbers, those that everybody has in common."""
+    held = insides(_PYTHONS, type(_PYTHONS).__base__), _PYTHONS.gauss_next
+    return _read("python", held, random.getstate)
+
+
+_PYTHONS: Any = random.getstate.__self__  # type: ignore[attr-defined]
+
+
+class _Drawn:
+    """The state of torch's own random numbers."""
+
+    def __init__(self) -> None:
+        self.state = torch.get_rng_state()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Drawn) and torch.equal(self.state, other.state)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _draws(numpy: Any, before: tuple[Any, ...]) -> None:
@@ -679,41 +733,16 @@ def _loop_back(_: Any, before: Any) -> None:
         vars(kept).update(said)
 
 
-def _configured(of: Any) -> list[tuple[Any, list[Any]]]:
-    """What was set in modules of settings: those of Dynamo, of TorchInductor, of how torch saves."""
-    if _CONFIGS[0] != len(sys.modules):
-        _CONFIGS[:] = len(sys.modules), [
-            m for m in list(sys.modules.values()) if type(m).__base__ is of.ConfigModule
-            or type(m) is of.ConfigModule
-        ]  # fmt: skip
-    return [(m, _set_to(m._config.values())) for m in _CONFIGS[1]]
-
-
-def _set_to(entries: Iterable[Any]) -> list[Any]:
-    """What somebody set: from torch 2.13 on these are variables of the context."""
-    kept = list(map(_user_override, entries))
-    return list(map(ContextVar.get, kept)) if kept and type(kept[0]) is ContextVar else kept
-
-
-_user_override = attrgetter("user_override")
-
-
-_CONFIGS: list[Any] = [0, ()]
-"""These modules, as long as there are as many modules."""
-
-
-def _configured_back(_: Any, before: list[tuple[Any, list[Any]]]) -> None:
-    for module, values in before:
-        for (name, entry), value in zip(module._config.items(), values, strict=False):
-            if _set_to((entry,))[0] is value:
-                continue
-            if isinstance(entry.user_override, ContextVar):
+def _configured_back(of: Any, before: Context) -> None:
+    """Bring back what was set in modules of settings, which are variables of the context: those of Dynamo,
+    of TorchInductor, of how torch saves."""
+    for module in list(sys.modules.values()):
+        if type(module).__base__ is not of.ConfigModule and type(module) is not of.ConfigModule:
+            continue
+        for name, entry in module._config.items():
+            value = before.run(entry.user_override.get)
+            if entry.user_override.get() is not value:
                 entry.user_override.set(value)
-            else:
-                entry.user_override = value
-            if "_is_dirty" in module._bypass_keys:
-                module._is_dirty = True
-            else:  # by variables of the context, from torch 2.13 on
                 module._hash_dirty_var.set(True)
                 module._mark_get_dict_dirty(name)
 
@@ -722,7 +751,7 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
     ("logging", _loggers, _loggers_back),
     ("decimal", _context, _context_back),
-    ("torch.utils._config_module", _configured, _configured_back),
+    ("torch.utils._config_module", lambda _: copy_context(), _configured_back),
     ("asyncio.events", _loop, _loop_back),
     ("_csv", lambda c: c.field_size_limit(), lambda c, before: c.field_size_limit(before)),
     ("socket", lambda s: s.getdefaulttimeout(), lambda s, before: s.setdefaulttimeout(before)),
@@ -793,8 +822,8 @@ _FIXED: tuple[Setting, ...] = (
     (_keys, _keys_put),
     (_get_current_function_mode_stack, set_function_modes),
     (dispatching._get_current_dispatch_mode_stack, set_dispatch_modes),
-    (random.getstate, random.setstate),
-    (torch.get_rng_state, torch.set_rng_state),
+    (drawn_by_python, random.setstate),
+    (_Drawn, lambda before: torch.set_rng_state(before.state)),
     (torch.get_default_dtype, torch.set_default_dtype),
     (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
@@ -866,8 +895,6 @@ _FIXED: tuple[Setting, ...] = (
 
 
 def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return bool(torch.equal(one, other))
     try:
         return bool(one == other)
     except (ValueError, RuntimeError):
