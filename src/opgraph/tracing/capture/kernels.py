@@ -13,7 +13,6 @@ from functools import cache, partial
 from math import prod
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -31,6 +30,7 @@ from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage, maker
 from opgraph.record.remarks import Remark
+from opgraph.record.turns import replaced
 from opgraph.sources.ranks import current, exchange_alike, finished, is_spread
 from opgraph.sources.weightless import INDEXED, places_for_masks
 from opgraph.tracing.fake.cache import (
@@ -397,8 +397,8 @@ class KernelCapture(TorchDispatchMode):
             return out
 
         with (
-            patch.object(torch.UntypedStorage, "resize_", resize_),
-            patch.object(ShardingPropagator, "_fake_mode_lock", _Aside(self)),
+            replaced(torch.UntypedStorage, "resize_", resize_),
+            replaced(ShardingPropagator, "_fake_mode_lock", _Aside(self)),
         ):
             yield
 

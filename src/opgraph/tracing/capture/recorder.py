@@ -19,7 +19,6 @@ from dataclasses import replace
 from itertools import islice
 from types import FrameType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -51,7 +50,7 @@ from opgraph.record.graph import (
     maker,
 )
 from opgraph.record.remarks import Remark
-from opgraph.record.turns import recorded
+from opgraph.record.turns import recorded, replaced
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import current, is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
@@ -888,7 +887,7 @@ class _Functions(TorchFunctionMode):
                     return address(func, args, kwargs, recorder.asked)
                 # The mode stays on: what a checkpoint runs again are nodes as in the forward.
                 try:
-                    with patch.object(torch.autograd, "has_torch_function", lambda _: False), self:
+                    with replaced(torch.autograd, "has_torch_function", lambda _: False), self:
                         return func(*args, **kwargs)
                 except RuntimeError:
                     recorder.refused(func)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import cache
 from types import FunctionType, SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from opgraph.record.turns import replaced
 from opgraph.sources.weightless import INDEXED, bring_compiler
 
 CPU = torch.device("cpu")
@@ -291,7 +291,7 @@ def converted_in_place() -> Iterator[None]:
         else:
             exchange(one, other)
 
-    with patch.object(torch.utils, "swap_tensors", swap_tensors):
+    with replaced(torch.utils, "swap_tensors", swap_tensors):
         yield
 
 
@@ -319,9 +319,9 @@ def memory_read(raised: Callable[[BaseException], None]) -> Iterator[None]:
 
     untyped, typed, take = torch.UntypedStorage, torch.TypedStorage, torch._C._from_dlpack
     with (
-        patch.object(torch._C, "_from_dlpack", telling(taken)),
-        patch.object(untyped, "__getitem__", telling(untyped.__getitem__)),
-        patch.object(typed, "_getitem", telling(typed._getitem)),
+        replaced(torch._C, "_from_dlpack", telling(taken)),
+        replaced(untyped, "__getitem__", telling(untyped.__getitem__)),
+        replaced(typed, "_getitem", telling(typed._getitem)),
     ):
         yield
 

@@ -205,9 +205,11 @@ def _descriptors() -> dict[int, tuple[int, int]]:
     found = {}
     with suppress(OSError):
         for number in map(int, os.listdir(_OPEN)):  # noqa: PTH208  (it is quicker)
-            with suppress(OSError):  # that of the folder itself
+            try:
                 stat = os.fstat(number)
-                found[number] = stat.st_dev, stat.st_ino
+            except OSError:  # that of the folder itself
+                continue
+            found[number] = stat.st_dev, stat.st_ino
     return found
 
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from types import CellType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -21,7 +20,7 @@ from torch.autograd.graph import _engine_run_backward
 from torch.fx.proxy import Attribute, Proxy
 
 from opgraph.record.remarks import Remark
-from opgraph.record.turns import is_mine
+from opgraph.record.turns import is_mine, replaced
 
 _STEPS = 5
 """From what holds a tensor to whoever has a name, at most so many: each takes a look at everything."""
@@ -71,7 +70,7 @@ def modes_made(modes: Modes) -> Iterator[None]:
         if modes and is_mine():
             modes.append(weakref.ref(self))
 
-    with patch.object(FakeTensorMode, "__init__", made):
+    with replaced(FakeTensorMode, "__init__", made):
         yield
 
 

@@ -173,7 +173,7 @@ def _legacy(says: Callable[[], Any]) -> tuple[Any, ...]:
 
 def drawn_by_python() -> Any:
     """The state of Python's own random numbers, those that everybody has in common."""
-    held = insides(_PYTHONS, type(_PYTHONS).__base__), _PYTHONS.gauss_next
+    held = insides(_PYTHONS, type(_PYTHONS).__bases__[0]), _PYTHONS.gauss_next
     return _read("python", held, random.getstate)
 
 
@@ -533,7 +533,7 @@ class Signals:
         self._actions = {number: _action(number) for number in self._handlers}
         try:
             for number in self._handlers:
-                signal.signal(number, self._heard)
+                _signal.signal(number, self._heard)
         except BaseException:  # one came before its turn
             self.end()
             raise
@@ -568,7 +568,7 @@ class Signals:
             if (
                 _signal.getsignal(number) == self._heard
             ):  # the model may have put another in its place
-                signal.signal(number, handler)
+                _signal.signal(number, handler)
             if self._actions[number] is not None:
                 _sigaction(number, self._actions[number], None)
         self._deliver()

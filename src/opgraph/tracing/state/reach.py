@@ -266,7 +266,7 @@ class Reach:
             if kind is _MISSING:
                 cls = type(item)
                 try:
-                    kinds[cls] = _kind_of(cls)
+                    kinds[cls] = _known_kind(cls)
                 except Exception:  # noqa: BLE001  (so may classes)
                     kinds[cls], self.complete = None, False
                 if kinds[cls] is None:
@@ -719,6 +719,22 @@ _OF_A_LOOK = (
     "_names _last _spaces _attributes _contexts _history _lent"
 ).split()
 """The lists of what was found, with what it was then."""
+
+
+def _known_kind(cls: type) -> Callable[[Reach, Any], None] | None:
+    """The same as `_kind_of` says; of classes of packages it is known from the first time."""
+    try:
+        return _KINDS[cls]
+    except KeyError:
+        found = _kind_of(cls)
+    if cls.__flags__ & _IMMUTABLE or _is_closed(cls.__module__):
+        _KINDS[cls] = found
+    return found
+
+
+_KINDS: weakref.WeakKeyDictionary[type, Callable[[Reach, Any], None] | None] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import reduce, wraps
 from typing import Any, cast
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch.library import fallthrough_kernel
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from opgraph.record.remarks import Remark
+from opgraph.record.turns import replaced
 
 ATEN = torch.ops.aten
 
@@ -163,8 +163,8 @@ class Followed:
         @wraps(plain)
         def init(context: Any, *args: Any, **named: Any) -> None:
             with (
-                patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
-                patch.object(torch.cuda, "is_bf16_supported", lambda *_, **__: True),
+                replaced(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+                replaced(torch.cuda, "is_bf16_supported", lambda *_, **__: True),
             ):
                 plain(context, *args, **named)
             self._made.append(context)

@@ -15,7 +15,6 @@ from functools import cache, partial
 from math import sqrt
 from types import FunctionType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -28,6 +27,7 @@ from opgraph.costs.count import dtype_name
 from opgraph.costs.formulas.contractions import cudnn_reserve
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import AS_ON_A_CPU, TARGETS, Substitution, Target, chosen_for
+from opgraph.record.turns import replaced
 from opgraph.sources.ranks import local
 from opgraph.tracing.fake.tensors import REAL_LIMIT
 from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
@@ -198,7 +198,7 @@ class Substitutes:
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if flex is None or self._real or self.device == "cpu":
             return nullcontext()
-        return patch.object(flex, "_validate_device", lambda *_: None)
+        return replaced(flex, "_validate_device", lambda *_: None)
 
     def _flexible(self, *args: Any, **named: Any) -> Any:
         self._remark(FLEXIBLE)
@@ -209,7 +209,7 @@ class Substitutes:
         from torch.nested._internal import sdpa
 
         chosen = getattr(SDPBackend, _BACKENDS[kernel or "math"])
-        with patch.object(sdpa, "_select_sdp_backend", lambda *_: chosen):
+        with replaced(sdpa, "_select_sdp_backend", lambda *_: chosen):
             return _ATTENTION(query, *args, **named)
 
     def _attention(
