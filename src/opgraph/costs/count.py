@@ -205,6 +205,7 @@ def packed(item: Any) -> Packed | None:
 
 
 @cache
+@cache
 def dtype_name(dtype: Any) -> str:
     """ "float32" for torch.float32."""
     return str(dtype).rpartition(".")[2]

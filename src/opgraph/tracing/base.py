@@ -254,8 +254,10 @@ def _recorded(
             if prepare is not None:
                 with Pointers(stage.guard.asked), substitutes.autocast(stage.weights.stand_ins()):
                     args, kwargs = prepare(module, args, kwargs, stage.mode)
-            precision = substitutes.autocast(stage.weights.stand_ins())
-            with modes_made(stage.modes), nullcontext() if capture is forward else precision:
+            with ExitStack() as stack:
+                stack.enter_context(modes_made(stage.modes))
+                if capture is not forward:
+                    stack.enter_context(substitutes.autocast(stage.weights.stand_ins()))
                 run = capture(module, args, kwargs)
     except InputError:
         raise
