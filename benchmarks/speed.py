@@ -1,6 +1,7 @@
 """How fast opgraph is, and in how much memory: `python benchmarks/speed.py [--runs N]`; the loops of small
 calls beside another tree's: `python benchmarks/speed.py --loops --against OTHER/src`; what an operator of
-each model of the peers' table takes, or of those named: `python benchmarks/speed.py --operators [NAME …]`.
+each model of the peers' table takes, or of those named: `python benchmarks/speed.py --operators [NAME …]`,
+beside another tree's, too.
 
 Whole processes are timed from outside, by the operating system's own accounting. Inside of one process,
 profiling is compared with plain forwards of the same model in turn, and the median ratio is given, so
@@ -101,10 +102,11 @@ def forwards(runs: int) -> None:
         print(f"| {name} | {statistics.median(column) * 1e3:.0f} ms | {ratio:.2f} of it |")
 
 
-def operators(runs: int, names: list[str]) -> None:
+def operators(runs: int, names: list[str], against: str | None) -> None:
     """What an operator takes in a warm process, for the models that peers are compared on: the best of
     some profiles, each by the operators of its graph. Beside it, of a model that is run on real tensors,
-    what an operator takes in the best of as many plain forwards of the same: no profile has less."""
+    what an operator takes in the best of as many plain forwards of the same: no profile has less; and what
+    a profile takes of that of another tree. Processes of the two trees take turns."""
     import warnings
 
     import torch
@@ -112,20 +114,14 @@ def operators(runs: int, names: list[str]) -> None:
     from opgraph.tracing.base import arguments
     from opgraph.tracing.eager import materialized
 
-    sys.path.insert(0, str(Path(__file__).parent / "peers"))
-    from models import entries, prepared
-
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     print(
-        "| model | tensors | operators | CPU of a profile | an operator | of a plain forward |\n"
-        "|---|---|---:|---:|---:|---:|"
+        "| model | tensors | operators | CPU of a profile | an operator | of a plain forward | of the "
+        "other tree |\n|---|---|---:|---:|---:|---:|---:|"
     )
-    for entry in entries():
-        if names and entry.name not in names:
-            continue
-        model, example = prepared(entry, weights=False)
-
+    for name in names or list(_prepared()):
+        model, example = _prepared()[name]()
         took, profile = _best(runs, partial(_profiled, model, example))
         nodes, tensors = len(profile.nodes), profile.tracing.tensors
         beside = "–"
@@ -133,8 +129,26 @@ def operators(runs: int, names: list[str]) -> None:
             args, kwargs = arguments(example, None)
             forward, _ = _best(runs, partial(materialized(model).eval(), *args, **kwargs))
             beside = f"{forward / nodes:.2f} ms"
-        print(f"| `{entry.name}` | {tensors} | {nodes:,} | {took:.1f} ms | {took / nodes:.2f} ms | "
-              f"{beside} |", flush=True)  # fmt: skip
+        ratio = f"{_ratio(runs, name, against):.2f}" if against else "–"
+        print(f"| `{name}` | {tensors} | {nodes:,} | {took:.1f} ms | {took / nodes:.2f} ms | "
+              f"{beside} | {ratio} |", flush=True)  # fmt: skip
+
+
+def _prepared() -> dict[str, Callable[[], tuple[Any, Any]]]:
+    """What makes the models of the peers' table and their inputs, by name."""
+    sys.path.insert(0, str(Path(__file__).parent / "peers"))
+    from models import entries, prepared
+
+    return {entry.name: partial(prepared, entry, weights=False) for entry in entries()}
+
+
+def _ratio(runs: int, name: str, against: str) -> float:
+    """The CPU time of a warm profile of that model, of what it takes in another tree."""
+    with ExitStack() as stack:
+        trees = (str(Path(__file__).parents[1] / "src"), against)
+        workers = [stack.enter_context(_worker(tree)) for tree in trees]
+        rows = [[_asked(w, f"{name}\tmodel") for w in workers] for _ in range(4 * runs + 3)][3:]
+    return statistics.median(here / there for here, there in rows)
 
 
 def _profiled(model: Any, example: Any) -> Any:
@@ -173,7 +187,7 @@ WAYS = ("profile", "real", "fake")
 
 def answer() -> None:
     """Say for each line that comes, a step and a way, how many microseconds of CPU a call takes: in a
-    profile, on real tensors, or as torch's own fake call."""
+    profile, on real tensors, or as torch's own fake call; or of a model's name, a profile."""
     import torch
     from torch import nn
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -201,8 +215,11 @@ def answer() -> None:
         ways |= {f"{name}\t{way}": run for way, run in zip(WAYS, found, strict=True)}
     with torch.no_grad():
         for line in sys.stdin:
+            key = line.rstrip("\n")
+            if key not in ways:
+                ways[key] = partial(_profiled, *_prepared()[key.partition("\t")[0]]())
             start = time.process_time()
-            ways[line.rstrip("\n")]()
+            ways[key]()
             print((time.process_time() - start) / CALLS * 1e6, flush=True)
 
 
@@ -260,7 +277,7 @@ def main() -> None:
         answer()
         return
     if args.operators is not None:
-        operators(args.runs, args.operators)
+        operators(args.runs, args.operators, args.against)
         return
     if args.loops:
         loops(args.runs, args.against)
