@@ -10,7 +10,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType, MethodType
@@ -28,7 +28,7 @@ from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import Target
-from opgraph.record.turns import roomy, turn, uncollected
+from opgraph.record.turns import replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kv_cache import cache_in, measured
@@ -250,15 +250,17 @@ def _recorded(
     """Run what is staged under a recorder."""
     args, kwargs = stage.args, stage.kwargs
     try:
-        with stage.guard.listening():
-            if prepare is not None:
-                with Pointers(stage.guard.asked), substitutes.autocast(stage.weights.stand_ins()):
-                    args, kwargs = prepare(module, args, kwargs, stage.mode)
-            with ExitStack() as stack:
-                stack.enter_context(modes_made(stage.modes))
-                if capture is not forward:
-                    stack.enter_context(substitutes.autocast(stage.weights.stand_ins()))
-                run = capture(module, args, kwargs)
+        if prepare is None and capture is forward:
+            run = forward(module, args, kwargs)
+        else:
+            with stage.guard.listening():
+                weights = stage.weights.stand_ins
+                if prepare is not None:
+                    with Pointers(stage.guard.asked), substitutes.autocast(weights()):
+                        args, kwargs = prepare(module, args, kwargs, stage.mode)
+                plain = nullcontext() if capture is forward else substitutes.autocast(weights())
+                with modes_made(stage.modes), plain:
+                    run = capture(module, args, kwargs)
     except InputError:
         raise
     except BaseException as reason:  # a forward may raise anything, SystemExit too
@@ -345,7 +347,8 @@ def staged(
         guard.begin()
         stack.callback(guard.restore)
         stack.enter_context(torch.set_grad_enabled(gradients))
-        stack.enter_context(_layers_in_parts())
+        stack.callback(_set_fast_layers, torch.backends.mha.get_fastpath_enabled())
+        _set_fast_layers(False)  # noqa: FBT003
         if "torch._dynamo" in sys.modules:
             # Otherwise nothing is compiled, and it is slow to import.
             stack.enter_context(torch.compiler.set_stance(stance))
@@ -353,7 +356,11 @@ def staged(
         warnings.simplefilter("ignore")
         for logger in _CHATTY:
             stack.enter_context(quiet(logger))
-        stack.enter_context(_raised(compile_flags))
+        compiler, raised = torch.compiler, compile_flags != "none"
+        compiling = raised or compiler._is_compiling_flag
+        exporting = compile_flags == "exporting" if raised else compiler._is_exporting_flag
+        stack.enter_context(replaced(compiler, "_is_compiling_flag", compiling))
+        stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
         set_eval(modules)
         if current() is None:
             undistribute(modules)
@@ -484,30 +491,9 @@ def named(
             yield (name if alone else f"{name}.{part}"), tensor
 
 
-@contextmanager
-def _layers_in_parts() -> Iterator[None]:
-    """Within, torch's own transformer layers run operator by operator. Where nothing looks on they may call
-    one kernel for a whole layer, which Dynamo and export would capture and the others never see."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def _raised(flags: CompileFlags) -> Iterator[None]:
-    """Within, `torch.compiler.is_compiling` and `is_exporting` answer as these flags say."""
-    before = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
-    try:
-        if flags != "none":
-            torch.compiler._is_compiling_flag = True
-            torch.compiler._is_exporting_flag = flags == "exporting"
-        yield
-    finally:
-        torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = before
-
+_set_fast_layers = torch.backends.mha.set_fastpath_enabled
+"""Torch's own transformer layers run operator by operator without. Where nothing looks on they may call one
+kernel for a whole layer, which Dynamo and export would capture and the others never see."""
 
 _CHATTY = tuple(
     map(logging.getLogger, ("torch._subclasses.fake_tensor", "transformers.modeling_utils"))
@@ -516,12 +502,6 @@ _CHATTY = tuple(
 which loss a model takes, which opgraph says itself."""
 
 
-@contextmanager
-def quiet(logger: logging.Logger) -> Iterator[None]:
+def quiet(logger: logging.Logger) -> AbstractContextManager[None]:
     """Within, this logger says nothing."""
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    return replaced(logger, "disabled", value=True)

@@ -263,7 +263,8 @@ def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
 
 def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
     """A module whose parameters have sizes: lazy ones learn theirs from a run of a copy."""
-    lazy = [t for t in (*module.parameters(), *module.buffers()) if torch.nn.parameter.is_lazy(t)]
+    tables = (t for m in module.modules() for t in (m._parameters, m._buffers))
+    lazy = [t for table in tables for t in table.values() if torch.nn.parameter.is_lazy(t)]
     if not lazy:
         return module
     # Torch copies no buffer without a size.

@@ -122,7 +122,7 @@ def _of_modules() -> Iterator[Setting]:
             yield partial(get, module), partial(put, module)
     for name, *paths in _NOTED:
         for path in paths if (module := sys.modules.get(name)) is not None else ():
-            yield partial(_notes, module, path), partial(_notes_back, module, path)
+            yield partial(_notes, module, attrgetter(path)), partial(_notes_back, module, path)
 
 
 def _copied(table: dict[str, Any]) -> dict[str, Any]:
@@ -781,8 +781,8 @@ _NOTED = (
 were, the text of its graphs. By module, and by name there."""
 
 
-def _notes(module: Any, path: str) -> Any:
-    found = attrgetter(path)(module)
+def _notes(module: Any, of: Callable[[Any], Any]) -> Any:
+    found = of(module)
     if isinstance(found, int):
         return found
     if isinstance(found, dict):
