@@ -146,7 +146,7 @@ class _Called:
         """Whether somebody has put another one in the place of one of them."""
         table, before = self._table, self._before
         with suppress(Exception):  # one is gone, or cannot be compared
-            if self._get(table) == self._values and self._missing.isdisjoint(table):
+            if self._get(table) == self._values and table.keys().isdisjoint(self._missing):
                 return False
         found = [(table.get(n), before.get(n)) for n in (*before, *self._missing)]
         return any(

@@ -69,8 +69,8 @@ class Weights:
 
     def stands_for(self, tensor: Tensor, parameter: Parameter) -> None:
         """From now on `tensor` is known as `parameter`."""
-        self.also(tensor, parameter)
-        self._tensors[parameter.name] = local(tensor)
+        tensor = self._tensors[parameter.name] = local(tensor)
+        self.names[id(tensor)] = (tensor, parameter)
 
     def also(self, tensor: Tensor, parameter: Parameter) -> None:
         """From now on `tensor`, too, is known as `parameter`."""
