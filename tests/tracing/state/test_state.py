@@ -54,9 +54,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import get_ignored_functions
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode, get_ignored_functions
 from torch.utils import dlpack
 from torch.utils.checkpoint import DefaultDeviceType, checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision import get_image_backend, set_image_backend
 
 import opgraph
@@ -1463,6 +1465,103 @@ def test_a_step_of_training(loss: str) -> None:
     profiled(model, mode="train")
     assert {name: Looks.of(p) for name, p in model.named_parameters()} == before
     assert not model.training
+
+
+HEARD: list[str] = []
+"""What was called, by whom."""
+
+
+@torch.library.custom_op("opgraph_tests::doubled", mutates_args=())
+def _doubled(x: Tensor) -> Tensor:
+    HEARD.append("kernel")
+    return x * 2
+
+
+@_doubled.register_fake
+def _(x: Tensor) -> Tensor:
+    HEARD.append("shapes")
+    return torch.empty_like(x)
+
+
+def _of_doubled(ctx: Any, grad: Tensor) -> Tensor:
+    HEARD.append("gradient")
+    return grad * 2
+
+
+_doubled.register_autograd(
+    _of_doubled, setup_context=lambda ctx, inputs, output: HEARD.append("saved")
+)
+
+
+class Halved(torch.autograd.Function):
+    """What says itself how it is differentiated."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x / 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        HEARD.append("context")
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        HEARD.append("backward")
+        return grad / 2
+
+
+class OfOnesOwn(nn.Module):
+    """Calls operators that somebody made: `function` is one of autograd's or one of torch's library."""
+
+    def __init__(self, function: str, run: str) -> None:
+        super().__init__()
+        self.layer, self.function, self.run = nn.Linear(8, 8), function, run
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        y = Halved.apply(y) if self.function == "Halved" else torch.ops.opgraph_tests.doubled(y)
+        return y * y.sum().item() if self.run == "real" else y
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+@pytest.mark.parametrize("function", ["Halved", "doubled"])
+def test_what_operators_of_ones_own_keep(function: str, run: str) -> None:
+    model = OfOnesOwn(function, run)
+    HEARD.clear()
+    profiled(model)
+    profiled(model, mode="train")
+    assert HEARD == []
+    model(X).sum().backward()
+    assert HEARD  # they do keep something
+
+
+class CountsLayers(TorchFunctionMode):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += func is functional.linear
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_is_on_around_a_profile(run: str) -> None:
+    """Counters of FLOPs and modes, hooks of saved tensors and of optimizers, weights that are cached."""
+    model, kept, steps = Changing(lambda self: None, run), [], []
+    nn.utils.parametrizations.weight_norm(model.layer)
+    with (
+        CountsLayers() as mode,
+        FlopCounterMode(display=False) as counter,
+        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(1) or t, lambda t: t),
+        nn.utils.parametrize.cached(),
+        register_optimizer_step_pre_hook(lambda *_: steps.append(1)),
+    ):
+        functional.linear(X, X)
+        flops = counter.get_total_flops()
+        profiled(model)
+        profiled(model, mode="train")
+        assert (mode.calls, counter.get_total_flops()) == (1, flops)
+        assert (kept, steps, nn.utils.parametrize._cache) == ([], [], {})
 
 
 class Criterion(nn.Module):

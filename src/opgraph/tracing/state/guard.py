@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -56,6 +55,7 @@ from opgraph.tracing.state.process import (
     text_back,
     text_says,
     unchanged,
+    unnamed,
 )
 from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all, says_nothing, scripted
 
@@ -84,13 +84,6 @@ HANDED_OUT = frozenset({
     Tensor.__dlpack__, Tensor.share_memory_, Tensor.resize_,
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
-
-_GLOBAL_HOOKS: tuple[Any, ...] = tuple(
-    table
-    for name, table in vars(torch_modules).items()
-    if name.startswith("_global_") and isinstance(table, dict)
-)
-
 
 _NONE = object()
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
@@ -142,7 +135,7 @@ class Guard:
 
     def _remember(self, roots: Iterable[Any], modules: Collection[torch.nn.Module]) -> None:
         with _plainly():
-            self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], (m._parameters for m in modules))
+            self._reach = Reach.of([*roots, *unnamed()], (m._parameters for m in modules))
             if not self._reach.complete:
                 self._reach.add_tables(modules)
                 self._remark(

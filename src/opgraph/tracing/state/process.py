@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._library.custom_ops import OPDEFS
+from torch._library.simple_registry import singleton
 from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatching
@@ -357,6 +359,33 @@ def _saved_hooks(before: Any) -> None:
 
 def _saved_tensors() -> Any:
     return torch._C._autograd._top_saved_tensors_default_hooks(False)  # noqa: FBT003
+
+
+_HOOKS = [
+    table
+    for of in (torch.nn.Module, torch.optim.Optimizer)
+    for name, table in vars(sys.modules[of.__module__]).items()
+    if name.startswith("_global_") and isinstance(table, dict)
+]
+"""The tables of hooks of all modules, and of all optimizers."""
+
+
+def unnamed() -> Iterator[Any]:
+    """What runs in a forward or a backward that no code of it has to name: hooks of everything, modes that
+    are on, and the functions that operators are made of in Python, as far as torch keeps them."""
+    yield from _HOOKS
+    yield _saved_tensors()
+    yield from _get_current_function_mode_stack()
+    yield from dispatching._get_current_dispatch_mode_stack()
+    for made in [each for each in OPDEFS.values() if not _is_torchs(each._init_fn)]:
+        yield from (value for name, value in vars(made).items() if name.endswith(("_fn", "_fns")))
+    kernels = (kernel.func for e in singleton._data.values() for kernel in e.fake_impl.kernels)
+    yield from (made for made in kernels if not _is_torchs(made))
+
+
+def _is_torchs(made: Any) -> bool:
+    """Whether a function is of torch's own code."""
+    return (getattr(made, "__module__", None) or "").partition(".")[0] == "torch"
 
 
 _KEYS = (
@@ -775,10 +804,11 @@ _NOTED = (
      "FakeTensorMode.cache_bypasses"),
     ("torch.distributed._meta_registrations", "used_ids"),
     ("torch.fx.graph_module", "_loader.next_id", "_loader.eval_cache"),
+    ("torch.nn.utils.parametrize", "_cache"),
     ("torch.utils._stats", "simple_call_counter"),
 )  # fmt: skip
 """What torch notes for the process as it traces and compiles: how often and how long, which reasons there
-were, the text of its graphs. By module, and by name there."""
+were, the text of its graphs, what parametrized weights are. By module, and by name there."""
 
 
 def _notes(module: Any, of: Callable[[Any], Any]) -> Any:

@@ -114,6 +114,8 @@ _UNWANTED = frozenset(
     "__format__".split()
 )
 """Methods that Python calls by itself, and not in a forward that does not name the class."""
+_CALLED = frozenset("forward backward setup_context vjp jvp vmap".split())
+"""Methods that torch calls by itself: of modules, and of functions that say how they are differentiated."""
 _GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
 """What code names that changes globals as entries of a dictionary."""
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -188,7 +190,7 @@ class Reach:
         found._kinds.update(dict.fromkeys((dict, OrderedDict), Reach._dict))
         found._kinds[defaultdict] = Reach._keyed
         found._kinds.update(dict.fromkeys((list, set, deque), Reach._holder))
-        found._wanted.add("forward")
+        found._wanted |= _CALLED
         found._look(roots)
         found._follow()
         found._end()
