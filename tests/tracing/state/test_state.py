@@ -64,6 +64,7 @@ from torchvision import get_image_backend, set_image_backend
 import opgraph
 from opgraph.record.errors import TraceError
 from opgraph.tracing.state.effects import alone
+from opgraph.tracing.state.process import drawn, drawn_by_python
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 
@@ -1065,6 +1066,23 @@ def test_another_generator_of_numpys_functions(own: bool) -> None:
             assert "branch" in [r.code for r in each.remarks]
     finally:
         np.random.set_bit_generator(numpys)
+
+
+@pytest.mark.parametrize("draw", [
+    np.random.rand,
+    np.random.randn,  # of two numbers, the second is kept beside what all others are made of
+    partial(np.random.binomial, 9, 0.4),
+    partial(np.random.set_state, np.random.RandomState(3).get_state()),
+    random.random,
+    random.gauss,
+    partial(random.setstate, random.Random(3).getstate()),
+])  # fmt: skip
+def test_what_generators_said_is_said_again_only_as_long_as_nothing_is_drawn(draw: Any) -> None:
+    for _ in range(3):
+        kind, numbers, *more = np.random.get_state()
+        assert drawn(np)[1:] == (kind, numbers.tobytes(), *more) == drawn(np)[1:]
+        assert drawn_by_python() == random.getstate() == drawn_by_python()
+        draw()
 
 
 def _where_operators_go() -> None:
