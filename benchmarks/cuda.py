@@ -5,6 +5,8 @@ they are run, and which kernel attention takes. Nothing is fitted on any of it.
     python -m benchmarks.cuda score [FOLDER]    # anywhere; without a folder what is kept in the repository,
                                                 # and writes the tables of docs/h100.md between their marks
 
+`--hardware` says which of opgraph's devices that GPU is, if not h100-sxm.
+
 `record` writes into the folder what `opgraph measure` saves of each case, and `recorded.json`, which is all
 that `score` reads: every model is traced anew there, by the torch that is installed.
 """
@@ -42,6 +44,7 @@ from opgraph.record.run import quantile
 from opgraph.tracing.target.attention import Attention, attention_kernel
 
 DEVICE = "h100-sxm"
+"""What the GPU is predicted as, unless `--hardware` says another."""
 KEPT = Path(__file__).with_name("cuda_h100.json")
 PAGE = Path(__file__).parents[1] / "docs" / "h100.md"
 BEGIN, END = "<!-- cuda: made by benchmarks/cuda.py -->\n", "<!-- end -->"
@@ -186,7 +189,16 @@ def record(folder: Path) -> None:
     """Run all stages, and keep what they found in one file."""
     folder.mkdir(parents=True, exist_ok=True)
     for stage, limit in LIMITS.items():
-        command = [sys.executable, "-m", "benchmarks.cuda", "stage", stage, str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.cuda",
+            "--hardware",
+            DEVICE,
+            "stage",
+            stage,
+            str(folder),
+        ]
         try:
             subprocess.run(command, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
@@ -328,6 +340,7 @@ def modes() -> Iterator[dict[str, Any]]:
             with torch.cuda.graph(graph):
                 kept = run()
             row["graphs"] = seconds(graph.replay)
+            row["graph_kernels"], row["graph_kernel_seconds"] = kernels(graph.replay)
             del graph, kept
             torch._dynamo.reset()
             again = partial(torch.compile(module), *given)
@@ -393,7 +406,9 @@ def stage(name: str, folder: Path) -> None:
     for row in STAGES[name](folder):
         rows.append(row)
         print(json.dumps(row)[:200], flush=True)
-        (folder / f"{name}.json").write_text(json.dumps(rows), "utf-8")
+        part = folder / f"{name}.part"  # a stage may be ended while it writes
+        part.write_text(json.dumps(rows), "utf-8")
+        part.replace(folder / f"{name}.json")
 
 
 # What is said of it, by models that are traced anew.
@@ -405,11 +420,12 @@ def score(path: Path) -> Iterator[str]:
     machine = found["machine"]
     yield (f"{machine['device']}, torch {machine['torch']}; predicted for `{DEVICE}`, traced with torch "
            f"{torch.__version__}.\n")  # fmt: skip
-    yield from of_cases(found["measured"])
-    yield from of_memory(found["memory"])
-    yield from of_modes(found["modes"])
-    yield from of_attention(found["attention"])
-    yield from of_calibration(found["calibrated"])
+    for stage, lines in (("measured", of_cases), ("memory", of_memory), ("modes", of_modes),
+                         ("attention", of_attention), ("calibrated", of_calibration)):  # fmt: skip
+        if found[stage]:
+            yield from lines(found[stage])
+        else:
+            yield f"Nothing was recorded of the stage {stage}.\n"
 
 
 def table(*headers: str) -> str:
@@ -543,9 +559,12 @@ def of_modes(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {row['key']} | {' | '.join(cells)} |"
         print(row["key"], cells, flush=True)
     yield ""
-    waits = [(row["graphs"] / row["kernel_seconds"], row["key"]) for row in rows]
-    yield (f"A graph takes {statistics.median(wait for wait, _ in waits):.2f} times the sum of its kernels "
-           f"in the median, and {max(waits)[0]:.1f} times at most ({max(waits)[1]}).\n")  # fmt: skip
+    for whose, key in (("a plain run's", "kernel_seconds"), ("its own", "graph_kernel_seconds")):
+        waits = [(row["graphs"] / row[key], row["key"]) for row in rows if key in row]
+        if waits:
+            usual = statistics.median(wait for wait, _ in waits)
+            yield (f"A graph takes {usual:.2f} times the sum of {whose} kernels in the median, and "
+                   f"{max(waits)[0]:.1f} times at most ({max(waits)[1]}).\n")  # fmt: skip
     for kind, pairs in gains.items():
         error = statistics.median(abs(b / a - 1) for a, b in pairs)
         yield (f"Speed-up of {kind}: {len(pairs)} modules, median error {units.percent(error)}, Spearman's "
@@ -606,7 +625,9 @@ def of_calibration(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
+    global DEVICE
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--hardware", default=DEVICE)
     commands = parser.add_subparsers(required=True)
     make = commands.add_parser("record")
     make.add_argument("folder", type=Path)
@@ -619,6 +640,7 @@ def main() -> None:
     judge.add_argument("folder", type=Path, nargs="?")
     judge.set_defaults(do=lambda a: shown(a.folder))
     asked = parser.parse_args()
+    DEVICE = asked.hardware
     asked.do(asked)
 
 

@@ -35,10 +35,12 @@ from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.tensors import (
+    STANDING,
     Pointers,
     RunMode,
     converted_in_place,
     fake,
+    is_away,
     memory_read,
     shared_memory,
 )
@@ -345,7 +347,14 @@ def staged(
         guarded = [module, *example.given]
         guard = Guard(guarded, () if real else modules, limit, ceiling)
         guard.begin()
+        stack.callback(STANDING.clear)
         stack.callback(guard.restore)
+        for tensor, known in list(weights.names.values()):
+            copy = guard.brought(tensor)
+            if copy is not None:
+                weights.stands_for(copy, known)
+        if torch.get_default_device().type not in ("cpu", "meta"):
+            stack.enter_context(torch.device("cpu"))
         stack.enter_context(torch.set_grad_enabled(gradients))
         stack.callback(_set_fast_layers, torch.backends.mha.get_fastpath_enabled())
         _set_fast_layers(False)  # noqa: FBT003
@@ -398,7 +407,7 @@ def arguments(
     """The arguments of one call: on fake tensors the floating-point ones become fake unless `real_inputs`
     are asked for. Integers and booleans stay real, since a forward may look at them, and sparse ones, since
     fake ones do not say how much they store; for a run on real tensors what is on the meta device is filled
-    with random numbers. Real ones are copies, since a forward may write to its arguments."""
+    with random numbers. Real ones are copies on the CPU, since a forward may write to its arguments."""
 
     shared = shared_memory(tensors_in((example.args, dict(example.kwargs)))) if mode else {}
     stand = partial(_stood_in, {}, mode, shared, real_inputs)
@@ -416,7 +425,7 @@ def _stood_in(
     if id(item) in memo:
         return memo[id(item)]
     numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
-    here = item.device.type == "cpu" and not isinstance(item, FakeTensor)
+    here = item.device.type != "meta" and not isinstance(item, FakeTensor)
     made: Tensor
     if item.layout is torch.jagged:
         nested: Any = item
@@ -440,7 +449,7 @@ def _stood_in(
 
 
 def _filled(tensor: Tensor) -> Tensor:
-    if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
+    if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
         return _copied(tensor)
     if tensor.is_floating_point() or tensor.is_complex():
         return torch.randn(tensor.shape, dtype=tensor.dtype)
@@ -448,7 +457,9 @@ def _filled(tensor: Tensor) -> Tensor:
 
 
 def _copied(tensor: Tensor) -> Tensor:
-    """The same in memory of its own, with the same strides."""
+    """The same on the CPU, in memory of its own, with the same strides."""
+    if is_away(tensor):
+        return tensor.detach().cpu().requires_grad_(tensor.requires_grad)
     if tensor.layout in SPARSE or tensor.is_nested:  # not all of them can be copied otherwise
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
     made = tensor.detach()

@@ -24,7 +24,7 @@ from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import current
 from opgraph.sources.weightless import give_back, one_request, resident
 from opgraph.tracing.base import Outcome, arguments, record
-from opgraph.tracing.fake.tensors import needs_values
+from opgraph.tracing.fake.tensors import is_away, needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
 from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.process import free_bytes, put_back
@@ -71,6 +71,7 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
             ceiling = began + int(limit * (1 - _BESIDE) * 2**30)
             give_back()
             weights = min(limit, (ceiling - (resident() or 0)) / 2**30)
+        _refuse_too_large(sum(map(stored_bytes, _away(model.module))), limit)
         module = _ready(materialized(model, weights), example)
         left = limit - (0 if module is model.module else _bytes(module) / 2**30)
         try:
@@ -224,12 +225,7 @@ def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Mo
         return module
     if current() is not None:
         raise TraceError("among pretended ranks nothing is real to run on")
-    needed, limit = _bytes(module), max(0.0, _limit(memory_limit))
-    if needed > limit * 2**30:
-        raise TraceError(
-            f"weights of {units.size(needed)} are more than the {units.size(limit * 2**30)} that a run on "
-            "real tensors may take (--memory-limit)"
-        )
+    _refuse_too_large(_bytes(module), max(0.0, _limit(memory_limit)))
     with put_back():  # random numbers among them
         try:
             if model.materialize is not None:
@@ -239,10 +235,27 @@ def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Mo
             raise TraceError(f"{model.info.name} has no weights to run on: {error}") from error
 
 
+def _refuse_too_large(needed: int, limit: float) -> None:
+    """Raise `TraceError` where weights take more than a limit in GiB."""
+    if needed > limit * 2**30:
+        raise TraceError(
+            f"weights of {units.size(needed)} are more than the {units.size(limit * 2**30)} that a run on "
+            "real tensors may take (--memory-limit)"
+        )
+
+
+def _away(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The weights that are on an accelerator, of which a run has copies."""
+    return [t for t in (*module.parameters(), *module.buffers()) if is_away(t)]
+
+
 def _has_values(module: torch.nn.Module) -> bool:
     """Whether all weights are there to be computed with."""
-    tensors = (*module.parameters(), *module.buffers())
-    return all(t.device.type == "cpu" and type(t).__name__ != "FakeTensor" for t in tensors)
+    return all(map(_has_value, (*module.parameters(), *module.buffers())))
+
+
+def _has_value(tensor: torch.Tensor) -> bool:
+    return tensor.device.type != "meta" and type(tensor).__name__ != "FakeTensor"
 
 
 def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
@@ -251,7 +264,7 @@ def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
         for tensor in table.values():
             if tensor is None or id(tensor) in memo:
                 continue
-            if tensor.device.type == "cpu" and type(tensor).__name__ != "FakeTensor":
+            if _has_value(tensor):
                 continue
             real = torch.empty(tensor.shape, dtype=tensor.dtype)
             real = real.normal_(std=0.02) if real.is_floating_point() else real.zero_()

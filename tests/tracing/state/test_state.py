@@ -1431,6 +1431,22 @@ def test_precision_that_was_set_by_part(part: str) -> None:
         holder.fp32_precision = before
 
 
+@pytest.mark.parametrize("switch", ["cudnn.allow_tf32", "cuda.matmul.allow_tf32"])
+def test_older_switches_of_precision(switch: str) -> None:
+    """Which set the newer ones, and are not told while these disagree."""
+    *path, name = switch.split(".")
+    holder: Any = torch.backends
+    for each in path:
+        holder = getattr(holder, each)
+    before = getattr(holder, name)
+    try:
+        profile = profiled(Changing(lambda _: setattr(holder, name, not before)))
+        assert getattr(holder, name) is before
+        assert not any("as it was" in remark for remark in profile.remarks)
+    finally:
+        setattr(holder, name, before)
+
+
 def test_making_random_weights_draws_nothing_of_the_users() -> None:
     with torch.device("meta"):
         model = Changing(lambda self: None)

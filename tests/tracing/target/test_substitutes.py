@@ -168,6 +168,29 @@ def test_a_step_of_a_recurrent_layer_is_two_products_and_a_kernel(cell, op, back
     assert plain.totals.flops == profile.totals.flops
 
 
+@pytest.mark.parametrize("target", ["cuda:8.0", "cuda:9.0"])
+def test_a_mask_that_is_one_number_a_row_leaves_no_fused_kernel(target):
+    """They read rows whose numbers lie side by side, and such a mask is not written out for them."""
+
+    class Attends(nn.Module):
+        def forward(self, q, mask):
+            wide = mask.expand(2, 1, 16, 16)
+            spread = functional.scaled_dot_product_attention(q, q, q, attn_mask=wide)
+            return functional.scaled_dot_product_attention(
+                spread, q, q, attn_mask=wide.contiguous()
+            )
+
+    q = torch.randn(2, 4, 16, 64, dtype=torch.float16)
+    graph = opgraph.profile(Attends(), (q, torch.ones(1, 1, 16, 1) > 0), target=target).graph
+    ran = [
+        {k.op.removeprefix("aten.") for k in node.kernels}
+        for node in graph.nodes
+        if node.op == "scaled_dot_product_attention"
+    ]
+    assert not any(op.startswith("_scaled_dot_product") for op in ran[0])
+    assert any(op.startswith("_scaled_dot_product") for op in ran[1])
+
+
 @pytest.mark.parametrize("keys", [48, 50])
 def test_a_mask_is_padded_before_it_is_spread_over_the_heads(keys):
     """The efficient kernel reads rows that begin at multiples of 8 numbers: one copy for all heads."""

@@ -561,6 +561,8 @@ class KernelCapture(TorchDispatchMode):
         operator, predictable = self._cache.operator(func)
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
+        if operator.name == "aten.record_stream":  # of a tensor that would be on a GPU
+            return None
         if operator.name in _WAITS:
             return args[0] if type(args[0]) is FakeTensor else func(*args, **kwargs)
         if operator.category == "other" and not operator.zero:

@@ -383,10 +383,11 @@ def check_places(func: Any, args: tuple[Any, ...]) -> bool:
     return values
 
 
-# Devices that a model names and that are not here: what it makes on them or moves to them is on the CPU
-# instead, where it costs the same, so that a model written for a GPU can be looked at without one.
+# Accelerators that a model names: what it makes on them or moves to them is on the CPU instead, where all
+# tensors of a run are and it costs the same, whether there is such a device here or not.
 
-_ACCELERATORS = frozenset({"cuda", "xpu", "mps"})
+_HERE = frozenset({"cpu", "meta"})
+"""Where the tensors of a run are; all other devices are accelerators."""
 _TO = Tensor.to
 _ACROSS: tuple[Any, ...] = (Tensor.cuda, Tensor.xpu)
 MOVES = frozenset((_TO, *_ACROSS))
@@ -396,28 +397,43 @@ MOVES = frozenset((_TO, *_ACROSS))
 def brought_here(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """A call without devices that are not here."""
+    """A call on the CPU, where it names an accelerator."""
     if func in _ACROSS:
-        device = "cuda" if func is Tensor.cuda else "xpu"
-        return (func, args, kwargs) if _is_here(device) else (Tensor.cpu, args[:1], {})
+        return Tensor.cpu, args[:1], {}
     if func is _TO:
-        args = tuple(CPU if _is_away(item) else item for item in args)
-    if _is_away(kwargs.get("device")):
+        args = tuple(CPU if _names_another(item) else item for item in args)
+    if _names_another(kwargs.get("device")):
         kwargs = {**kwargs, "device": CPU}
+    generator = kwargs.get("generator")
+    if isinstance(generator, torch.Generator) and generator.device.type not in _HERE:
+        kwargs = {**kwargs, "generator": _alike(generator)}
     return func, args, kwargs
 
 
-def _is_away(item: Any) -> bool:
-    return isinstance(item, (str, torch.device)) and not _is_here(str(item))
+def is_away(tensor: Tensor) -> bool:
+    """Whether a tensor has its values on an accelerator."""
+    return tensor.device.type not in _HERE and not isinstance(tensor, FakeTensor)
+
+
+def _names_another(item: Any) -> bool:
+    return isinstance(item, (str, torch.device)) and _is_accelerator(str(item))
 
 
 @cache
-def _is_here(name: str) -> bool:
+def _is_accelerator(name: str) -> bool:
     try:
-        device = torch.device(name)
+        return torch.device(name).type not in _HERE
     except RuntimeError:
-        return True  # it is none, and torch will say so
-    if device.type not in _ACCELERATORS:
-        return True
-    module = torch.get_device_module(device)
-    return bool(module.is_available()) and (device.index or 0) < int(module.device_count())
+        return False  # it is no device, and torch will say so
+
+
+def _alike(generator: torch.Generator) -> torch.Generator:
+    """The generator on the CPU that stands for one of an accelerator in this run."""
+    if id(generator) not in STANDING:
+        made = torch.Generator().manual_seed(generator.initial_seed())
+        STANDING[id(generator)] = generator, made
+    return STANDING[id(generator)][1]
+
+
+STANDING: dict[int, tuple[torch.Generator, torch.Generator]] = {}
+"""Generators of accelerators and what stands for them, by the ids of those, until a run ends."""

@@ -34,7 +34,8 @@ from opgraph.record.errors import first_line
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import turn
 from opgraph.sources.weightless import begun, give_back, resident
-from opgraph.tracing.fake.tensors import needs_values
+from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
+from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, alone, of_ones_own
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
@@ -141,6 +142,13 @@ class Guard:
                 self._remark(
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
+            self._replaced = {
+                id(tensor)
+                for module in modules
+                for table, least in ((module._parameters, 0), (module._buffers, REAL_LIMIT))
+                for tensor in table.values()
+                if tensor is not None and is_away(tensor) and tensor.nbytes > least
+            }
             self._first = _Remembered(self._reach, self)
 
     def _imported(self, modules: set[str], own: Iterable[Any]) -> None:
@@ -169,6 +177,10 @@ class Guard:
     def spaces(self) -> list[dict[str, Any]]:
         """The globals of all code within reach that is followed."""
         return list(self._reach.spaces.values())
+
+    def brought(self, tensor: Tensor) -> Tensor | None:
+        """The copy on the CPU that the run has of a tensor on an accelerator."""
+        return self._first.brought.of.get(id(tensor))
 
     @property
     def tells_fakes(self) -> bool:
@@ -285,12 +297,13 @@ class Guard:
                 yield other
 
     def _known_places(self) -> tuple[Collection[int], list[_Place]]:
-        """The storages that there were before the run, and where they are."""
+        """The storages that there were before the run in the CPU's memory, and where they are."""
         if self._places is None:
-            aliases = [looks.alias for looks in self._first.tensors if looks.alias is not None]
+            found = (looks.alias for looks in self._first.tensors)
+            aliases = [alias for alias in found if alias is not None and not is_away(alias)]
             held = {s._cdata: s for s in (alias.untyped_storage() for alias in aliases)}
-            found = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in held.values())
-            self._places = held.keys(), sorted(found, key=itemgetter(0))
+            places = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in held.values())
+            self._places = held.keys(), sorted(places, key=itemgetter(0))
         return self._places
 
     def _keep_values(self, tensor: Tensor) -> None:
@@ -458,6 +471,20 @@ class Guard:
                 name = type(item).__qualname__
                 self._remark(f"an object ({name}) was not guarded: {first_line(error)}")
 
+    def brought_here(self, tensors: Iterable[Tensor]) -> Brought:
+        return Brought((t for t in tensors if id(t) not in self._replaced), self._may_bring)
+
+    def _may_bring(self, size: int, device: torch.device) -> bool:
+        fits = self.taken + size <= self.limit
+        if fits:
+            self.taken += size
+        else:
+            self._remark(
+                f"a tensor of {units.size(size)} on {device} that the forward can reach stays there: a "
+                "copy of it is more than what may be taken (--memory-limit)"
+            )
+        return fits
+
     def copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for found in items:
             size, copy = _memory(found)
@@ -493,11 +520,14 @@ class _Remembered:
         self.states = list(guard.found_states(reach.stateful))
         self.arrays = list(guard.copied_arrays(reach.arrays))
         self.iterators = Copies(reach.iterators)
+        self.brought = guard.brought_here(reach.tensors.values())
 
     def lend(self) -> None:
-        """Let copies of iterators stand in for them, until all is brought back."""
-        if self.iterators.of:
-            self.reach.lend(self.iterators.of)
+        """Let copies of iterators, and of tensors on accelerators, stand in for them, until all is brought
+        back."""
+        copies = {**self.iterators.of, **self.brought.of}
+        if copies:
+            self.reach.lend(copies)
 
 
 class _Writes(TorchDispatchMode):

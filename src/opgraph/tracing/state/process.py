@@ -73,7 +73,11 @@ def changed(kept: list[Kept]) -> list[Kept]:
 def set_back(kept: Kept) -> None:
     """Bring one of these back to what it was. Raises where that cannot be."""
     get, put, before = kept
-    now = get()
+    try:
+        now = get()
+    except RuntimeError:  # an older switch of precision, where the newer ones were set back already
+        put(before)
+        return
     if now is not before and not _equal(now, before):
         put(before)
 
@@ -106,6 +110,12 @@ _SETTINGS: list[Any] = [None, []]
 def _of_modules() -> Iterator[Setting]:
     if torch.cuda.is_initialized():
         yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
+        yield torch.cuda.get_sync_debug_mode, torch.cuda.set_sync_debug_mode
+        for number in range(torch.cuda.device_count()):
+            yield from _of_device(number)
+        yield torch.cuda.current_device, torch.cuda.set_device  # to set a stream sets its device
+        if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
+            yield torch._C._accelerator_getAllocatorSettings, _allocates
     else:  # a seed that waits until a GPU is used
         queued = vars(torch.cuda._lazy_seed_tracker)
         yield partial(_copied, queued), queued.update
@@ -125,6 +135,25 @@ def _of_modules() -> Iterator[Setting]:
     for name, *paths in _NOTED:
         for path in paths if (module := sys.modules.get(name)) is not None else ():
             yield partial(_notes, module, attrgetter(path)), partial(_notes_back, module, path)
+
+
+def _of_device(number: int) -> Iterator[Setting]:
+    """The current stream of a GPU that is in use, how much of its memory torch may take, and how many plans
+    of Fourier transforms it keeps."""
+    yield partial(torch.cuda.current_stream, number), torch.cuda.set_stream
+    if hasattr(torch.cuda, "get_per_process_memory_fraction"):
+        yield (
+            partial(torch.cuda.get_per_process_memory_fraction, number),
+            partial(torch.cuda.set_per_process_memory_fraction, device=number),
+        )
+    yield (
+        partial(torch._cufft_get_plan_cache_max_size, number),
+        partial(torch._cufft_set_plan_cache_max_size, number),
+    )
+
+
+def _allocates(_: str) -> None:
+    raise Left("forward told torch's allocator otherwise how to keep memory")
 
 
 def _copied(table: dict[str, Any]) -> dict[str, Any]:
@@ -847,8 +876,10 @@ def _safe(before: set[Any]) -> None:
 
 
 _FIXED: tuple[Setting, ...] = (
-    *map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")),
+    *(precisions := tuple(
+        map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")))),
     *_switches(),
+    *precisions,  # once more: the older switches set them
     (_keys, _keys_put),
     (_get_current_function_mode_stack, set_function_modes),
     (dispatching._get_current_dispatch_mode_stack, set_dispatch_modes),

@@ -580,7 +580,8 @@ def _described(
         mask_gradient=gradient and mask is not None and mask.requires_grad,
         dropout=dropout, causal=causal, grouped=grouped,
         gradient=gradient and any(t.requires_grad for t in (query, key, value)),
-        dense=all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (query, key, value)),
+        dense=all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (query, key, value))
+        and (mask is None or mask.stride(-1) == 1),
         off=frozenset(kernel for kernel, enabled in _ENABLED.items() if not enabled()),
         order=_order(),
     )  # fmt: skip
