@@ -349,10 +349,10 @@ def staged(
         guard.begin()
         stack.callback(STANDING.clear)
         stack.callback(guard.restore)
-        for tensor, known in list(weights.names.values()):
-            copy = guard.brought(tensor)
-            if copy is not None:
-                weights.stands_for(copy, known)
+        for tensor, parameter in list(weights.names.values()):
+            brought = guard.brought(tensor)
+            if brought is not None:
+                weights.stands_for(brought, parameter)
         if torch.get_default_device().type not in ("cpu", "meta"):
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(torch.set_grad_enabled(gradients))

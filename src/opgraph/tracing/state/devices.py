@@ -71,4 +71,4 @@ class Brought:
 
 def _capturing() -> bool:
     """Whether somebody records a CUDA graph just now, into which no copy may come."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
