@@ -1833,29 +1833,38 @@ class Served(nn.Module):
 
 
 class Watched(nn.Module):
-    """Keeps count of its calls, as a thread does of something else."""
+    """Is called, while a thread does something else."""
 
-    def __init__(self) -> None:
+    def __init__(self, change: Callable[[Any], Any]) -> None:
         super().__init__()
-        self.layer, self.calls, self.looks = nn.Linear(8, 8), 0, 0
-        self.counted, self.go = threading.Event(), threading.Event()
+        self.layer, self.calls, self.looks, self.change = nn.Linear(8, 8), 0, 0, change
+        self.changed, self.go = threading.Event(), threading.Event()
 
     def look(self) -> None:
         self.go.wait()
-        self.looks += 1
-        self.counted.set()
+        self.change(self)
+        self.changed.set()
         self.go.clear()
         self.go.wait()
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
         self.go.set()
-        self.counted.wait()
+        self.changed.wait()
         return self.layer(x)
 
 
-def test_that_another_thread_changed_something_meanwhile_is_remarked_on() -> None:
-    model = Watched()
+def _looked(model: Any) -> None:
+    model.looks += 1
+
+
+def _set_variable(_: Any) -> None:
+    os.environ["OPGRAPH_TESTS"] = "by a thread"
+
+
+@pytest.mark.parametrize("change", [_looked, lambda _: random.random(), _set_variable])
+def test_that_another_thread_changed_something_meanwhile_is_remarked_on(change: Any) -> None:
+    model = Watched(change)
+    before = random.getstate(), dict(os.environ)
     other = threading.Thread(target=model.look, name="looking")
     other.start()
     try:
@@ -1864,7 +1873,7 @@ def test_that_another_thread_changed_something_meanwhile_is_remarked_on() -> Non
         model.go.set()
         other.join()
     assert any(n.startswith("another thread (looking) ran meanwhile") for n in notes)
-    assert (model.calls, model.looks) == (0, 0)
+    assert (model.looks, random.getstate(), dict(os.environ)) == (0, *before)
 
 
 def test_what_threads_share_is_theirs_too() -> None:

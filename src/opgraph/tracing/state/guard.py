@@ -119,7 +119,6 @@ class Guard:
         self._depth = sys.getrecursionlimit()
         self._others = not alone()
         self._elsewhere = of_ones_own() if self._others else set()
-        self._changed = False
         self._signals = Signals()
         try:
             self._settings = settings()
@@ -378,6 +377,7 @@ class Guard:
                 lambda: self._bring_back(first, self._copies.values(), self._values),
                 lambda: self._each(changed(self._settings), set_back),
                 lambda: self._reach.restore_last(alone=self.alone()),
+                self._share,
                 lambda: self.remarks.extend(effects.remarks()),
             ):
                 self._attempt(step)
@@ -416,17 +416,15 @@ class Guard:
             finally:
                 _set_grad_enabled(grad)
         self._attempt(lambda: self.remarks.extend(of.iterators.advanced()))
-        if self._changed and not self.alone():
-            self._attempt(self._share)
 
     def _share(self) -> None:
         """Say which threads may have changed what was brought back: that forward did is not known of it."""
-        names = sorted(self._elsewhere | of_ones_own())
+        names = () if self.alone() else sorted(self._elsewhere | of_ones_own())
         if names:
             more = " and others" * (len(names) > 1)
             self._remark(
                 f"another thread ({names[0]}{more}) ran meanwhile: what it changed of what forward can "
-                "reach was set back, too"
+                "reach, of settings and of random numbers was set back, too"
             )
 
     def alone(self) -> bool:
@@ -444,7 +442,7 @@ class Guard:
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
         for item in list(items):
             try:
-                self._changed |= back(item) is True
+                back(item)
             except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)
                 self._failed(error)
 

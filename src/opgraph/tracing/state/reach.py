@@ -1303,11 +1303,10 @@ def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
     )
 
 
-def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> bool:
-    """Whether there was anything to bring back."""
+def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
     table, before = pair
     if _same(table, before):
-        return False
+        return
     base = _base(table)
     for key in [key for key in base.keys(table) if key not in before]:
         base.__delitem__(table, key)
@@ -1315,19 +1314,16 @@ def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> bool:
     if not _same(table, before) and table is not vars(builtins):  # Python goes by that meanwhile
         base.clear(table)
         base.update(table, before)
-    return True
 
 
-def _holder_back(pair: tuple[Any, list[Any]]) -> bool:
-    """Whether there was anything to bring back."""
+def _holder_back(pair: tuple[Any, list[Any]]) -> None:
     holder, kept = pair
     base = _order(holder)
     now = list(base.__iter__(holder))
     if len(now) == len(kept) and all(map(is_, now, kept)):
-        return False
+        return
     base.clear(holder)
     (base.update if base is set else base.extend)(holder, kept)
-    return True
 
 
 _WAITERS = "_waiters"
