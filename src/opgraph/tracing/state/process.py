@@ -406,10 +406,19 @@ def unnamed() -> Iterator[Any]:
     yield _saved_tensors()
     yield from _get_current_function_mode_stack()
     yield from dispatching._get_current_dispatch_mode_stack()
-    for made in [each for each in OPDEFS.values() if not _is_torchs(each._init_fn)]:
-        yield from (value for name, value in vars(made).items() if name.endswith(("_fn", "_fns")))
-    kernels = (kernel.func for e in singleton._data.values() for kernel in e.fake_impl.kernels)
-    yield from (made for made in kernels if not _is_torchs(made))
+    made = list(OPDEFS.values())
+    fakes = [kernel.func for e in singleton._data.values() for kernel in e.fake_impl.kernels]
+    if _OF_OPERATORS[:2] != [made, fakes]:
+        others = [each for each in made if not _is_torchs(each._init_fn)]
+        _OF_OPERATORS[:] = made, fakes, others, [f for f in fakes if not _is_torchs(f)]
+    for each in _OF_OPERATORS[2]:
+        yield from (value for name, value in vars(each).items() if name.endswith(("_fn", "_fns")))
+    yield from _OF_OPERATORS[3]
+
+
+_OF_OPERATORS: list[list[Any]] = [[], [], [], []]
+"""The operators that are made in Python, and the functions that say what operators give, as there are now;
+and which of both are not torch's."""
 
 
 def _is_torchs(made: Any) -> bool:
