@@ -66,6 +66,55 @@ def test_a_model_is_held_to_what_it_cost(tmp_path: Path) -> None:
     assert "gate broken: flops > +2%" in beyond
 
 
+NAMED = """
+import pytest
+import torch
+from torch import nn
+
+class TestOne:
+    def test_it(self, opgraph_profile):
+        opgraph_profile.check(opgraph_profile(nn.Linear(8, 2), torch.ones(4, 8)))
+
+class TestOther:
+    def test_it(self, opgraph_profile):
+        opgraph_profile.check(opgraph_profile(nn.Linear(8, 3), torch.ones(4, 8)))
+
+@pytest.mark.parametrize("width", [4, 5, 6, 7], ids=["a/b", "a-b", "a::b", "../b"])
+def test_each(opgraph_profile, width):
+    opgraph_profile.check(opgraph_profile(nn.Linear(8, width), torch.ones(4, 8)))
+"""
+UNREAD = """
+import torch
+
+def test_gate(opgraph_profile):
+    opgraph_profile.check(opgraph_profile(torch.nn.ReLU(), torch.ones(4)), "flips > +2%")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_each_test_has_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "test_named.py").write_text(NAMED)
+    run(tmp_path, 16, "--opgraph-update", "test_named.py")
+    kept = tmp_path / "opgraph-profiles"
+    assert {f.name for f in kept.iterdir()} == {
+        f"test_named-{name}.json"
+        for name in ("TestOne.test_it", "TestOther.test_it", "test_each[a%2Fb]", "test_each[a-b]",
+                     "test_each[a%3A%3Ab]", "test_each[..%2Fb]")
+    }  # fmt: skip
+    said = run(tmp_path, 16, "test_named.py")[1]
+    assert "6 passed" in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_a_gate_that_cannot_be_read_is_told_when_the_profile_is_written(tmp_path: Path) -> None:
+    (tmp_path / "test_unread.py").write_text(UNREAD)
+    said = run(tmp_path, 16, "--opgraph-update", "test_unread.py")[1]
+    assert "'flips' is no quantity" in said
+    assert not (tmp_path / "opgraph-profiles").exists()
+
+
 @pytest.mark.slow
 def test_the_plugin_imports_nothing_of_torch() -> None:
     heavy = "{'torch', 'rich', 'msgspec'}"

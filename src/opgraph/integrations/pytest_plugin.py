@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -50,10 +50,13 @@ class Profiler:
         import opgraph
 
         self._kept += 1
-        name = re.sub(r"[^\w.-]+", "-", self._node.nodeid.rpartition("::")[2]).strip("-")
         more = f"-{self._kept}" if self._kept > 1 else ""
-        file = self._node.path.parent / FOLDER / f"{self._node.path.stem}-{name}{more}.json"
+        name = f"{self._node.path.stem}-{_name(self._node.nodeid)}{more}.json"
+        file = self._node.path.parent / FOLDER / name
         if self._node.config.getoption("--opgraph-update"):
+            opgraph.compare(
+                profile, profile, fail_if=gates, hardware=hardware
+            )  # gates that can be read
             file.parent.mkdir(exist_ok=True)
             profile.save(file)
             return
@@ -71,6 +74,13 @@ class Profiler:
                 "pytest --opgraph-update takes it as it is now",
                 pytrace=False,
             )
+
+
+def _name(test: str) -> str:
+    """The name of a test as that of a file, which no other test of its file has: its classes, and its
+    parameters, of which what no file should be called by is written as in an address (%2F)."""
+    names, bracket, parameters = test.partition("::")[2].partition("[")
+    return quote(names.replace("::", ".") + bracket + parameters, safe="[]=,+@ ")
 
 
 def _short(file: Path) -> str:
