@@ -55,13 +55,16 @@ def test_head_is_held_to_its_base(repository: Path) -> None:
     path = f"{repository.parent / 'tools'}{os.pathsep}{os.environ['PATH']}"
 
     def guard(
-        gate: str, models: str = "model.py:build --input-shape 4x8", to: str = str(out)
+        gate: str,
+        models: str = "model.py:build --input-shape 4x8",
+        to: str = str(out),
+        base: str = "HEAD~1",
     ) -> tuple[int, str]:
         shutil.rmtree(out, ignore_errors=True)
         done = subprocess.run(
             ["bash", str(ACTION / "guard.sh")], cwd=repository, capture_output=True, text=True, check=False,
             env={**os.environ, "PATH": path, "MODELS": models, "FAIL_IF": gate,
-                 "BASE": git(repository, "rev-parse", "HEAD~1"), "OUT": to, "HARDWARE": ""},
+                 "BASE": base, "OUT": to, "HARDWARE": ""},
         )  # fmt: skip
         return done.returncode, (out / "table.md").read_text()
 
@@ -69,15 +72,29 @@ def test_head_is_held_to_its_base(repository: Path) -> None:
     assert status == 0
     assert "model.py:build" in table
     assert "2.00×" in table or "+100 %" in table, table
+    assert "**A** 1.base.json" in table
     assert (out / "1.html").stat().st_size > 100_000
     # The base runs elsewhere.
     status, table = guard("flops > +2%\ncoverage < 100%", "cost.json", to="../out")
     assert status == 1
     assert "cannot be profiled" not in table
     assert git(repository, "worktree", "list").count("\n") == 0
-    status, table = guard("", "nothing.json")
+    status, table = guard("flips > +2%", "cost.json")
+    assert (status, "It cannot be compared: `error: 'flips' is no quantity" in table) == (2, True)
+    lines = (
+        "nothing.json",
+        "![x](http://a.example) @team <b>",
+        "$(touch found)",
+        "x; touch found",
+        "--help",
+    )
+    status, table = guard("", "\n".join(lines))
     assert status == 2
-    assert "cannot be profiled" in table
+    assert table.count("At head it cannot be profiled: `") == len(lines)
+    assert all(f"\n## `{line}`\n" in table for line in lines)
+    assert not [*repository.rglob("found")]
+    status, table = guard("", "cost.json", base="nowhere")
+    assert (status, "The base cannot be checked out: `" in table) == (2, True)
 
 
 @pytest.mark.slow
@@ -91,7 +108,7 @@ def test_head_is_held_to_its_base(repository: Path) -> None:
         (
             "import nothing_of_that_name",
             2,
-            "At base it cannot be profiled: error: added.py cannot be",
+            "At base it cannot be profiled: `error: added.py cannot be",
         ),
     ],
 )
