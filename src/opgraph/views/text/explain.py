@@ -53,7 +53,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     shares = [f"{o.name} {units.percent(o.share)}" for o in most]
     waits = (
         f"{units.percent(share)} of the {'time is spent' if on else 'bytes move'} where {bound.value} "
-        f"is the limit, at a ridge of {units.intensity(costed.ridge)} FLOPs/byte"
+        f"is the limit, at a ridge of {costed.ridge:.4g} FLOPs/byte"
     )
     timed = None if costed.prediction is None else costed.prediction.seconds
     if costed.prediction is not None and costed.hosted:
@@ -80,7 +80,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         ("bytes", t.bytes,
          f"{costed.traffic}, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
          "FLOPs/byte on average", " --sort bytes --top 10"),
-        ("bound", bound.value, waits, f"explore --bottleneck {bound.value}"),
+        ("bound", bound.value, waits, "explore"),
         ("peak_memory", costed.peak_memory,
          f"{units.size(costed.peak_memory)} are alive at most: {units.size(costed.memory.peak)} beside the "
          "weights", " --memory"),
