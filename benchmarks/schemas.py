@@ -51,9 +51,11 @@ OUTPUTS: dict[str, list[list[str]]] = {
                 [FILES[0], FILES[1]], [FILES[0], FILES[1], *H100],
                 [FILES[1], FILES[3], "--fail-if", "flops > +2%"]],
     "sweep": [["resnet18", "--batch-size", "1,2"], ["resnet18", "--batch-size", "1,2", *H100],
-              ["resnet18", "--image-size", "32,1"]],
+              ["resnet18", "--image-size", "32,1"], ["resnet18", "--symbolic"]],
     "check": [["resnet18", "--no-counters"], ["gpt2", "--tracer", "fx", "--no-counters"]],
-    "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"]],
+    "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"],
+            ["HuggingFaceTB/SmolLM2-135M", *H100, "--mode", "decode", "--batch-size", "256"],
+            ["gpt2", "--hardware", "t4", "--mode", "decode", "--batch-size", "2048"]],
     "plan": [["HuggingFaceTB/SmolLM2-135M", "--devices", "8xh100-sxm", "--global-batch", "16",
               "--seq-len", "256", "--tensor-parallel", "1", *more]
              for more in ([], ["--explain", "--fsdp", "8", "--micro-batches", "2"])]
@@ -104,7 +106,8 @@ def schema(command: str) -> dict[str, object]:
 
 
 MAPS = ("arguments", "attributes", "by_node", "host_by_node", "waits", "choices", "convention",
-        "versions", "unknown", "sizes", "formulas", "kwargs", "limits", "settings", "held")  # fmt: skip
+        "versions", "unknown", "sizes", "formulas", "modules", "kwargs", "limits", "settings",
+        "held")  # fmt: skip
 """Objects whose keys are data: names, ids, options."""
 
 

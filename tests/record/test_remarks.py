@@ -77,6 +77,52 @@ def test_real_tensors_and_a_failed_forward_are_remarks() -> None:
     assert found[0].endswith(fake.error)  # not that its path depends on values: nothing says so
 
 
+class Forked(nn.Module):
+    """Goes its way by what is in its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow, self.wide = nn.Linear(4, 4), nn.Linear(4, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.wide(x) if x.sum() > 0 else self.narrow(x)
+
+
+@pytest.mark.live
+def test_a_way_by_the_values_of_inputs_is_a_remark() -> None:
+    for x, macs in ((torch.ones(2, 4), 64), (-torch.ones(2, 4), 32)):
+        found = opgraph.profile(Forked(), inputs=(x,))
+        assert found.totals.macs == macs
+        assert [r.code for r in found.remarks] == ["branch"]
+
+
+@pytest.mark.parametrize("arguments", [["explore"], ["explore", "--op", "conv2d"], ["compare"]])
+def test_every_json_has_them_and_stderr_has_them_once(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, file = load(DATA / "resnet18.json"), tmp_path / "noted.json"
+    noted = replace(found, model=found.model.noting(no_effect("seq_len", "from a test")))
+    noted.save(file)
+    command, *more = arguments
+    assert (
+        main([command, str(file), *more, *([str(file)] if command == "compare" else []), "--json"])
+        == 0
+    )
+    said = capsys.readouterr()
+    remarks = json.loads(said.out)["remarks"]
+    each = remarks if command == "compare" else [remarks]
+    assert [[r["code"] for r in found] for found in each] == [["no-effect"]] * len(each)
+    assert said.err.count("(no-effect)") == 1
+
+
+@pytest.mark.live
+def test_a_sweep_has_those_of_its_points(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "quantized_shufflenet_v2_x0_5", "--batch-size", "1,2", "--json"]) == 0
+    said = capsys.readouterr()
+    assert [r["code"] for r in json.loads(said.out)["remarks"]] == ["other-variant"]
+    assert said.err.count("(other-variant)") == 1
+
+
 @pytest.mark.live
 def test_the_time_of_a_recurrent_layer_has_a_remark_on_an_accelerator() -> None:
     found = opgraph.profile(nn.LSTM(4, 4), inputs=(torch.zeros(9, 1, 4),))

@@ -127,6 +127,9 @@ class CostedRecord:
         """What must be known of how the figures came about, each once."""
         profile, graph = self.profile, self.profile.graph
         notes = list(profile.model.notes)
+        if profile.tracing.tensors == "fake weights":
+            text = "forward asks for values of its inputs: figures are those of its way with these"
+            notes.append(Remark("branch", f"{text}, which are made up unless they were given"))
         if profile.tracing.tensors == "real":
             # Not every failure on fake ones is for want of a value, so it is said which it was.
             failed = [a.error for a in profile.tracing.attempts if a.error and a.tensors != "real"]

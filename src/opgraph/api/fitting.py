@@ -18,6 +18,7 @@ from opgraph.record.errors import InputError, OpgraphError, first_line
 from opgraph.record.kinds import Mode
 from opgraph.record.layout import Layout
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,10 +68,11 @@ class Fitting:
     largest: tuple[Largest, ...]
     smallest: Smallest | None
     layout: Layout | None = None
+    remarks: tuple[Remark, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
-        return asdict(self)
+        return asdict(self) | {"remarks": [r.to_dict() for r in self.remarks]}
 
 
 @named_options((*NAMES, "hardware", *QUANTIZED))
@@ -103,7 +105,8 @@ def fitting(
     first = profiled(built, options=asked)
     if first.graph.failed is not None:
         raise InputError(f"{built.info.name} does not run: {first.graph.failed.failure}")
-    run = there(first)
+    there_first = costed(first, on, **kept)
+    run = there_first.profile
     whole = fit_of(run.graph, on).needed
     plan = None
     if whole > on.capacity and asked.mode != "train":  # of training, `plan` finds layouts
@@ -142,6 +145,7 @@ def fitting(
     return Fitting(
         built.info.name, on.name, int(on.capacity), asked.mode, whole, whole <= on.capacity,
         tuple(found), smallest, None if plan is None else plan.layout,
+        there_first.remarks,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
 from opgraph.record.loading import is_saved_profile
 from opgraph.record.profile import ProfileRecord
-from opgraph.record.remarks import idle
+from opgraph.record.remarks import Remark
 from opgraph.results import Profile, Sweep
 from opgraph.sources.base import Model
 
@@ -69,8 +69,8 @@ def sweep(
     (`Sweep.formulas`), in all sizes that its inputs follow and that no single value was given for. With
     `hardware`, a device or its name, there are predicted latency and throughput of a `run`, and its ridge
     point; `weights`, `group_size`, `activations` and `kv_cache` keep the model in fewer bits. A point at
-    which the model does not run says why, and `Sweep.notes` which options change nothing; only a model that
-    cannot be built raises, and a sweep over nothing.
+    which the model does not run says why, and `Sweep.remarks` what must be known of others; only a model
+    that cannot be built raises, and a sweep over nothing.
 
     >>> s = opgraph.sweep("bert-base-uncased", seq_len=[128, 512], symbolic=True)
     >>> s.formulas.at(B=1, S=300)["flops"]
@@ -104,7 +104,7 @@ def sweep(
     dtypes = axes.get("dtype", (None,))
     tell = progress or (lambda _: None)
     points: list[SweepPoint] = []
-    notes: dict[str, None] = {}
+    remarks: dict[Remark, None] = {}
     built: dict[str | None, Model] = {}
     for dtype in dtypes:
         alike = {**options, "dtype": dtype}
@@ -118,16 +118,18 @@ def sweep(
             if isinstance(found, str):
                 points.append(SweepPoint(shown, {}, error=found))
                 continue
-            notes |= dict.fromkeys(idle(found.model.notes))
-            points.append(point_of(costed(found, chosen_device, **asked), shown))
+            there = costed(found, chosen_device, **asked)
+            remarks |= dict.fromkeys(there.remarks)
+            points.append(point_of(there, shown))
     whole = next(iter(built.values()))
     base = None
     if symbolic:
         pinned = {axis: v[0] for axis, v in axes.items() if len(v) == 1 and axis != "dtype"}
         base = with_formulas(whole, pinned, tell, {**options, "dtype": next(iter(built))})
+        remarks |= dict.fromkeys(costed(base).remarks)
     name = whole.info.name
     return Sweep(
-        name, axes, tuple(points) if axes else (), base, chosen_device, tuple(notes), asked
+        name, axes, tuple(points) if axes else (), base, chosen_device, tuple(remarks), asked
     )
 
 

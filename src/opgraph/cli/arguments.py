@@ -24,7 +24,7 @@ from opgraph.options import (
 from opgraph.options.kinds import Amount, Choice, Flag, Whole
 from opgraph.record.errors import InputError, OpgraphError, RenderError, one_of
 from opgraph.record.kinds import Run
-from opgraph.record.remarks import idle, no_effect
+from opgraph.record.remarks import no_effect
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -245,14 +245,6 @@ def _fragment(saved: ProfileRecord, which: int | str) -> ProfileRecord:
     from opgraph.analysis.cost.fragments import cut
 
     return cut(saved, which)
-
-
-def say_no_effect(notes: Iterable[str]) -> None:
-    """Say at once which options change nothing of this model."""
-    from opgraph.cli.output import say
-
-    for note in idle(notes):
-        say(f"note: {note}")
 
 
 def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) -> CostedRecord:

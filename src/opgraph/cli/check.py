@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from opgraph.cli.arguments import add_model, add_options, form_of, say_no_effect
-from opgraph.cli.output import color, progress, tell, width
+from opgraph.cli.arguments import add_model, add_options, form_of
+from opgraph.cli.output import color, progress, say_remarks, tell, width
 from opgraph.options import CAPTURED, names
 from opgraph.record.errors import InputError
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     with progress():
         found = check(args.model, tracers=tracers, counters=args.counters, **options)
     first = found.trials[0].profile
-    say_no_effect(() if first is None else first.model.notes)
     text = partial(check_text, found, color=color(), width=width(), verbose=args.verbose)
     tell(form, text, found.rows, found.to_dict)
+    say_remarks(() if first is None else first.model.notes)
     return 0 if found.agree else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import (
@@ -15,10 +16,11 @@ from opgraph.cli.arguments import (
     suffixes,
     view_from,
 )  # fmt: skip
-from opgraph.cli.output import insist, say, status_of
+from opgraph.cli.output import insist, say, say_remarks, status_of
 from opgraph.options import OPTIONS, Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Run
+from opgraph.record.loading import is_saved_profile
 from opgraph.record.quantization import kept_in
 from opgraph.record.units import shape as shape_text
 from opgraph.views import choices, heeded
@@ -100,11 +102,12 @@ def run(args: argparse.Namespace) -> int:
             if other.get(tensor, shape) != shape:
                 say(f"note: the gates hold {spec} on {tensor} {shape_text(other[tensor])} to "
                     f"{args.specs[0]} on {tensor} {shape_text(shape)}")  # fmt: skip
+    say_remarks(remark for model in models for remark in model.remarks)
     for broken in comparison.broken:
         from opgraph.views.text.compare import verdict
 
         insist(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
-    return 1 if comparison.broken else max(status_of(m) for m in models)
+    return 1 if comparison.broken else max(status_of(m, shown=True) for m in models)
 
 
 def _asking(args: argparse.Namespace, **asked: str | None) -> argparse.Namespace:
@@ -128,5 +131,7 @@ def _labels(specs: list[str], models: list[CostedRecord]) -> list[str] | None:
     differ in that."""
     if len({m.profile.model.name for m in models}) == len(models):
         return None
+    files = [Path(s).name if is_saved_profile(s) else s for s in specs]
+    specs = files if len(set(files)) == len(files) else specs  # without their folders
     runs = [m.profile.run.value for m in models]
     return [f"{s} {r}" for s, r in zip(specs, runs, strict=True)] if len(set(runs)) > 1 else specs

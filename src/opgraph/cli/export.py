@@ -10,11 +10,10 @@ from opgraph.cli.arguments import (
     costed_from,
     options_from,
     refuse_unheeded,
-    say_no_effect,
     view_from,
     view_options,
 )
-from opgraph.cli.output import answer, progress, say, status_of
+from opgraph.cli.output import answer, progress, say, say_remarks, status_of
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
 from opgraph.options import Options, Stage, names
 from opgraph.record.errors import RenderError
@@ -102,7 +101,7 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
     options = Options(**options_from(args))
     with progress():
         model, example = prepared(args.model, options=options)
-        say_no_effect(example.notes)
+        say_remarks((*model.info.notes, *example.notes))
         made = exporter.run(model, example, tracer)
     write_atomically(args.output, made.content)
     say(": ".join(filter(None, (f"wrote {args.output}", "; ".join(made.remarks)))))

@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_model, add_options, form_of, options_from
-from opgraph.cli.output import progress, tell, width
+from opgraph.cli.output import progress, say_remarks, tell, width
 from opgraph.options import QUANTIZED
 from opgraph.record import units
 from opgraph.record.errors import InputError
@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
         found = fitting(args.model, hardware=args.hardware, progress=said, **options_from(args),
                         **kept)  # fmt: skip
     tell(form, lambda: _text(found, kept), lambda: found.to_dict()["largest"], found.to_dict)
+    say_remarks(found.remarks)
     return 0 if found.fits else 1
 
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -138,14 +138,21 @@ def say_what_it_took() -> None:
     say(f"{units.seconds(seconds)} of processor time, {units.size(peak)} of memory at most")
 
 
+def say_remarks(notes: Iterable[str]) -> None:
+    """Say what of some notes must be known of how figures came about, each once and with its code."""
+    from opgraph.record.remarks import coded
+
+    for remark in coded(notes):
+        note = safe(f"note: {remark} ({remark.code})", 500)
+        say(textwrap.fill(note, width(), subsequent_indent="      ", break_long_words=False,
+                          break_on_hyphens=False))  # fmt: skip
+
+
 def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
     """Say what must be known of how the figures came about, unless the output has `shown` it. Returns the
     exit status: 1 when the forward failed and the graph is partial."""
     profile = costed.profile
-    for remark in () if shown else costed.remarks:
-        note = safe(f"note: {remark} ({remark.code})", 500)
-        say(textwrap.fill(note, width(), subsequent_indent="      ", break_long_words=False,
-                          break_on_hyphens=False))  # fmt: skip
+    say_remarks(() if shown else costed.remarks)
     failed = profile.graph.failed
     if failed is None:
         return 0

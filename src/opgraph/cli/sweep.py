@@ -8,12 +8,11 @@ from opgraph.cli.arguments import (
     add_model,
     add_options,
     options_from,
-    say_no_effect,
     show_view,
     suffixes,
     view_from,
 )
-from opgraph.cli.output import answer, progress
+from opgraph.cli.output import answer, progress, say_remarks
 from opgraph.options import AXES, QUANTIZED
 from opgraph.record.errors import RenderError
 
@@ -50,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
             **{name: getattr(args, name) for name in QUANTIZED},
             **options,
         )
-    say_no_effect(found.notes)
     if args.json:
         answer(None, plain(found))
     else:
         show_view(args, view, found)
+    say_remarks(found.remarks)
     return 1 if any(p.error for p in found.points) else 0

@@ -147,6 +147,7 @@ class ComparisonRecord:
         others = range(1, len(self.models))
         return {
             "profiles": list(self.labels),
+            "remarks": [[r.to_dict() for r in m.remarks] for m in self.models],
             "totals": {q.name: [q.of(m) for m in self.models] for q in self.quantities},
             "changes": [
                 [_change_data(c) for c in change.walk() if c.differs]

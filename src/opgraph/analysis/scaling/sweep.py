@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opgraph.hardware import Device
     from opgraph.record.formulas import Formulas
     from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark, idle
 
 Size = int | str | tuple[int, int]
 """A size (height and width of an image that is not square), or the name of a dtype."""
@@ -47,15 +48,15 @@ class SweepPoint:
 @dataclass(frozen=True)
 class SweepRecord:
     """A model swept over `axes` (values by option). `profile` is the model at its usual sizes, with
-    formulas where they were asked for; `notes` say which of the options change nothing of it, and `costing`
-    how it is run and what it is kept in, where that was asked."""
+    formulas where they were asked for; `remarks` are those on any point, each once, and `costing` how it is
+    run and what it is kept in, where that was asked."""
 
     model: str
     axes: Mapping[str, tuple[Size, ...]]
     points: tuple[SweepPoint, ...]
     profile: ProfileRecord | None = None
     device: Device | None = None
-    notes: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     costing: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
@@ -110,7 +111,8 @@ class SweepRecord:
             "axes": {option: list(values) for option, values in self.axes.items()},
             "ridges": list(self.ridges),
             "device": None if self.device is None else self.device.id,
-            "notes": list(self.notes),
+            "notes": list(idle(self.remarks)),
+            "remarks": [r.to_dict() for r in self.remarks],
             **({"costing": dict(self.costing)} if self.costing else {}),
             "points": self.records(),
             "formulas": None if self.formulas is None else self.formulas.to_dict(),

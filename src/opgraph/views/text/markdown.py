@@ -71,7 +71,12 @@ def as_markdown(
 
 def as_json(costed: CostedRecord, nodes: Sequence[Record], notes: Sequence[str] = ()) -> str:
     """Records of nodes as JSON, with the model's name and the notes."""
-    data = {"model": costed.profile.model.name, "nodes": list(nodes), "notes": list(notes)}
+    data = {
+        "model": costed.profile.model.name,
+        "nodes": list(nodes),
+        "notes": list(notes),
+        "remarks": [r.to_dict() for r in costed.remarks],
+    }
     return dumps(data, indent=1) + "\n"
 
 

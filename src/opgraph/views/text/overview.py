@@ -79,6 +79,7 @@ def overview_data(costed: CostedRecord) -> dict[str, Any]:
     time = costed.prediction
     return {
         "model": costed.profile.model.name,
+        "remarks": [r.to_dict() for r in costed.remarks],
         "totals": costed.totals.to_dict(),
         "ridge": costed.ridge,
         "bounds": [b.to_dict() for b in costed.bounds],

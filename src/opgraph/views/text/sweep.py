@@ -83,7 +83,7 @@ def _crossings(sweep: SweepRecord) -> Iterator[Text]:
         f"{', '.join(f'{r:.4g}' for r in sweep.ridges)} FLOPs/byte",
         style="dim",
     )
-    yield from (Text(safe(text, 300)) for text in (*sweep.notes, *said))
+    yield from (Text(safe(text, 300)) for text in said)
     if sweep.device is not None:
         yield Text(safe(_fitting(sweep, sweep.device.name, sweep.device.capacity), 300))
     for p in sweep.points:
