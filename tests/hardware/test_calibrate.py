@@ -12,7 +12,7 @@ from opgraph.analysis.timing.fitting import fit_sustained, measured_of
 from opgraph.hardware.devices import parse
 
 torch = pytest.importorskip("torch")
-RECORDED = Path(__file__).parents[2] / "benchmarks" / "cuda_h100.json"
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "gpu_h100.json"
 KEYS = ("bandwidth", "matrix", "product", "elementwise")
 MIB = 2**20
 

@@ -1,8 +1,8 @@
 """opgraph beside a GPU: what steps of models take there, their kernels by class of work, their memory, how
 they are run, and which kernel attention takes. Nothing is fitted on any of it.
 
-    python -m benchmarks.cuda record FOLDER     # on a machine with the GPU, in about 15 minutes
-    python -m benchmarks.cuda score [FOLDER]    # anywhere; without a folder what is kept in the repository,
+    python -m benchmarks.gpu record FOLDER     # on a machine with the GPU, in about 15 minutes
+    python -m benchmarks.gpu score [FOLDER]    # anywhere; without a folder what is kept in the repository,
                                                 # and writes the tables of docs/h100.md between their marks
 
 `--hardware` says which of opgraph's devices that GPU is, if not h100-sxm.
@@ -45,9 +45,9 @@ from opgraph.tracing.target.attention import Attention, attention_kernel
 
 DEVICE = "h100-sxm"
 """What the GPU is predicted as, unless `--hardware` says another."""
-KEPT = Path(__file__).with_name("cuda_h100.json")
+KEPT = Path(__file__).with_name("gpu_h100.json")
 PAGE = Path(__file__).parents[1] / "docs" / "h100.md"
-BEGIN, END = "<!-- cuda: made by benchmarks/cuda.py -->\n", "<!-- end -->"
+BEGIN, END = "<!-- cuda: made by benchmarks/gpu.py -->\n", "<!-- end -->"
 LIMITS = {"measured": 480, "memory": 90, "modes": 240, "attention": 45, "calibrated": 120}
 """The stages, and the seconds that each may take."""
 
@@ -192,7 +192,7 @@ def record(folder: Path) -> None:
         command = [
             sys.executable,
             "-m",
-            "benchmarks.cuda",
+            "benchmarks.gpu",
             "--hardware",
             DEVICE,
             "stage",
