@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
-from torch._library.custom_ops import OPDEFS
+from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._library.simple_registry import singleton
 from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
@@ -406,19 +406,23 @@ def unnamed() -> Iterator[Any]:
     yield _saved_tensors()
     yield from _get_current_function_mode_stack()
     yield from dispatching._get_current_dispatch_mode_stack()
-    made = list(OPDEFS.values())
-    fakes = [kernel.func for e in singleton._data.values() for kernel in e.fake_impl.kernels]
-    if _OF_OPERATORS[:2] != [made, fakes]:
-        others = [each for each in made if not _is_torchs(each._init_fn)]
-        _OF_OPERATORS[:] = made, fakes, others, [f for f in fakes if not _is_torchs(f)]
-    for each in _OF_OPERATORS[2]:
-        yield from (value for name, value in vars(each).items() if name.endswith(("_fn", "_fns")))
-    yield from _OF_OPERATORS[3]
+    made, entries = list(OPDEFS.data.values()), list(singleton._data.values())
+    if _OF_OPERATORS[:2] != [made, entries] or _OF_OPERATORS[2] != _OF_OPERATORS[3]:
+        fakes = [entry.fake_impl.kernels for entry in entries]
+        _OF_OPERATORS[:] = made, entries, fakes, [each[:] for each in fakes], [
+            *(each for each in OPDEFS.values() if not _is_torchs(each._init_fn)),
+            *(k.func for kernels in fakes for k in kernels if not _is_torchs(k.func)),
+        ]  # fmt: skip
+    for each in _OF_OPERATORS[4]:
+        if isinstance(each, CustomOpDef):
+            yield from (v for name, v in vars(each).items() if name.endswith(("_fn", "_fns")))
+        else:
+            yield each
 
 
-_OF_OPERATORS: list[list[Any]] = [[], [], [], []]
-"""The operators that are made in Python, and the functions that say what operators give, as there are now;
-and which of both are not torch's."""
+_OF_OPERATORS: list[list[Any]] = [[], [], [], [], []]
+"""Operators that are made in Python, what torch keeps of others, the lists there of functions that say what
+they give, and these as they were at the last look; and which of all are not torch's."""
 
 
 def _is_torchs(made: Any) -> bool:
