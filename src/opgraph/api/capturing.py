@@ -18,6 +18,7 @@ from opgraph.options import Options
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.tracing.base import Stage, staged
 from opgraph.tracing.replay.export import exported
+from opgraph.tracing.state.process import put_back
 
 
 class Captured:
@@ -70,12 +71,13 @@ class Captured:
         if self._options.mode != "infer" or self._options.laid_out or self._options.world_size:
             raise InputError("one forward is captured, and not another mode or a layout",
                              hint="profile the model itself")  # fmt: skip
-        built, example = prepared(model, *self._call, self._options)
-        real = not any(p.is_meta for p in built.module.parameters())
-        try:
-            with staged(built.module, example, real=real, stance=stance) as stage:
-                yield built.module, stage
-        except (TraceError, InputError):
-            raise
-        except Exception as error:
-            raise TraceError(f"torch does not get through: {first_line(error)}") from error
+        with put_back():
+            built, example = prepared(model, *self._call, self._options)
+            real = not any(p.is_meta for p in built.module.parameters())
+            try:
+                with staged(built.module, example, real=real, stance=stance) as stage:
+                    yield built.module, stage
+            except (TraceError, InputError):
+                raise
+            except Exception as error:
+                raise TraceError(f"torch does not get through: {first_line(error)}") from error

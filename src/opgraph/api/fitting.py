@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opgraph.analysis.costed import costed
 from opgraph.analysis.memory import fit as fit_of
 from opgraph.analysis.parallel.paper import smallest as smallest_plan
-from opgraph.api.pipeline import profiled, resolved
+from opgraph.api.pipeline import as_it_was, profiled, resolved
 from opgraph.hardware import Device, device, devices
 from opgraph.options import NAMES, QUANTIZED, Options, named_options, targeted
 from opgraph.record.errors import InputError, OpgraphError, first_line
@@ -76,6 +76,7 @@ class Fitting:
 
 
 @named_options((*NAMES, "hardware", *QUANTIZED))
+@as_it_was
 def fitting(
     model: str | nn.Module,
     *,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.costed import terms
+from opgraph.api.pipeline import as_it_was, prepared, profile_model
 from opgraph.options import Options, checked, named_options
 from opgraph.options.fields import OPTIMIZERS
 from opgraph.record import units
@@ -55,6 +56,7 @@ def measure(
     return _faced(measured_profile(model, inputs, kwargs, asked, device, steps), hardware)
 
 
+@as_it_was
 def measured_profile(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -65,12 +67,8 @@ def measured_profile(
     tell: Callable[[str], object] = lambda _: None,
 ) -> ProfileRecord:
     """The profile of a model with what a run of it took (see `measure`)."""
-    from opgraph.sources.registry import required
-
-    if isinstance(model, str):
-        required(model)
-    from opgraph.api.pipeline import prepared, profile_model
     from opgraph.measuring import measured, step_of
+    from opgraph.tracing.state.guard import guarded
 
     asked = options or Options()
     if asked.tracer not in ("auto", "eager"):
@@ -87,9 +85,12 @@ def measured_profile(
         raise TraceError(f"the forward of {profile.model.name} failed{at}: {failed.failure}")
     _refuse_what_does_not_fit(profile, where, asked.memory_limit)
     tell("making weights …")
-    step = step_of(built, example, asked, where)
-    tell("running …")
-    return replace(profile, measured=measured(profile, step, where, steps))
+    with guarded(
+        [built.module, *example.given], heard=False
+    ):  # a copy of it refers to all that it does
+        step = step_of(built, example, asked, where)
+        tell("running …")
+        return replace(profile, measured=measured(profile, step, where, steps))
 
 
 class Recording:
@@ -120,7 +121,6 @@ def recording(model: nn.Module) -> Iterator[Recording]:
     ...     for batch in loader:
     ...         model(batch)
     """
-    from opgraph.api.pipeline import profile_model
     from opgraph.measuring.recording import Follower
     from opgraph.record.profile import ModelInfo
     from opgraph.sources.base import Model as Built

@@ -6,17 +6,19 @@ from __future__ import annotations
 import inspect
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
 from opgraph.options import OPTIONS, Options
-from opgraph.record.errors import InputError, SourceError, TraceError, first_line
+from opgraph.record.errors import InputError, MissingDependency, SourceError, TraceError, first_line
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Mode
 from opgraph.record.layout import Layout, Split
+from opgraph.record.loading import is_saved_profile
 from opgraph.record.profile import (
     GUESSED,
     Begun,
@@ -38,6 +40,32 @@ if TYPE_CHECKING:
     from torch import nn
 
     from opgraph.tracing.base import Capture, CompileFlags, Outcome, Prepare, TraceOptions
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
+    """A function, the first of whose arguments is a model, after which the process is set as before: what a
+    model's own code sets where it is imported and built holds for its runs, and no longer."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        model: Any = args[0] if args else kwargs["model"]
+        if isinstance(model, str) and not is_saved_profile(model):
+            from opgraph.sources.registry import required
+
+            with suppress(MissingDependency):  # the function says so, behind what else is wrong
+                required(model)  # who is not known is told of before torch is imported
+        try:
+            from opgraph.tracing.state.process import put_back
+        except ImportError:  # without torch nothing is run
+            return function(*args, **kwargs)
+        with put_back():
+            return function(*args, **kwargs)
+
+    return called
 
 
 # Models that generate, on the way from a name to a trace: which head of a model does, and how long its
@@ -119,7 +147,7 @@ def request_for(model: Model, options: Options) -> InputRequest:
     return replace(request, **{option: length})  # type: ignore[arg-type]
 
 
-@turn()
+@as_it_was
 def profiled(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -134,9 +162,8 @@ def profiled(
     asked = options or Options()
     if asked.world_size is not None:
         from opgraph.sources.ranks import ranks
-        from opgraph.tracing.state.process import put_back
 
-        with put_back(), ranks(asked.world_size, asked.rank or 0):
+        with ranks(asked.world_size, asked.rank or 0):
             found = profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
         if found.graph.failed or any(k.collective for n in found.graph.nodes for k in n.kernels):
             return found

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.parallel.composing import Candidate, Memory, Sample, composed
-from opgraph.api.pipeline import profiled, resolved
+from opgraph.api.pipeline import as_it_was, profiled, resolved
 from opgraph.api.serving import SPLIT, planned
 from opgraph.hardware import Device, cluster
 from opgraph.options import (
@@ -50,6 +50,7 @@ _SERVED = (*SERVING, *QUANTIZED, "max_first_token", "max_per_token")
 
 
 @named_options((*names(Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.PARALLEL), *_SERVED))
+@as_it_was
 def plan(
     model: str | nn.Module,
     *,

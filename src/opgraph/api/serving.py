@@ -17,7 +17,7 @@ from opgraph.analysis.serving.curve import ServingPoint, serve_at
 from opgraph.analysis.serving.engine import assumed
 from opgraph.analysis.serving.simulation import Drafts, Engine, Request, arrivals, pages_of
 from opgraph.analysis.serving.steps import Load, Shares, StepTimes, Traces, step_times
-from opgraph.api.pipeline import profiled, resolved, with_generating_head
+from opgraph.api.pipeline import as_it_was, profiled, resolved, with_generating_head
 from opgraph.hardware import Device, cluster
 from opgraph.inputs.context import learned_positions
 from opgraph.options import NAMES, OPTIONS, Options, checked, named_options, targeted
@@ -58,6 +58,7 @@ _OF_A_STEP = ("mode", "context_len", "batch_size", "seq_len", "decoder_seq_len")
 
 
 @named_options((*(n for n in NAMES if n not in _OF_A_STEP), *SERVING, "hardware", *QUANTIZED))
+@as_it_was
 def serve(
     model: str | nn.Module, *, hardware: str | Device, progress: Callable[[str], None] | None = None,
     **options: Any,

@@ -13,7 +13,7 @@ from opgraph.analysis.costed import costed
 from opgraph.analysis.quantities import peak_memory_by_module
 from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.analysis.scaling.symbolic import Key, Sample, solve
-from opgraph.api.pipeline import profiled, resolved
+from opgraph.api.pipeline import as_it_was, profiled, resolved
 from opgraph.hardware import Device, device
 from opgraph.options import (
     AXES,
@@ -54,6 +54,7 @@ QUANTITIES = ("flops", "other_flops", "bytes", PEAK)
 
 
 @named_options((*NAMES, "symbolic", "hardware", "run", *QUANTIZED))
+@as_it_was
 def sweep(
     model: str | nn.Module,
     *,

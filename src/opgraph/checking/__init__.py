@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.check.agreement import Trial
-from opgraph.api.pipeline import prepared, profile_model
+from opgraph.api.pipeline import as_it_was, prepared, profile_model
 from opgraph.options import CAPTURED, OPTIONS, Options, checked, named_options, names, targeted
 from opgraph.record.errors import InputError, TraceError
 from opgraph.results import CheckedTracers, Profile
@@ -27,6 +27,7 @@ ALL = ("auto", "fx", "dynamo", "export")
 
 
 @named_options(names(*CAPTURED))
+@as_it_was
 def check(
     model: str | nn.Module,
     inputs: Any = None,

@@ -171,11 +171,11 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
         args, kwargs = arguments(example, None)
         with guard.running():
             count = _counted(counter, copy.deepcopy(module), args, kwargs)
-        spent = time.perf_counter() - start
-        apart = None
-        known = sum(p.numel() for p in module.parameters())
-        if count.parameters not in (None, known) and (copied := separated(module)) is not None:
-            apart = _counted(counter, copied, args, kwargs).parameters
+            spent = time.perf_counter() - start
+            apart = None
+            known = sum(p.numel() for p in module.parameters())
+            if count.parameters not in (None, known) and (copied := separated(module)) is not None:
+                apart = _counted(counter, copied, args, kwargs).parameters
     except Exception as error:  # noqa: BLE001  (another tool may raise anything)
         return Reading(name, _version(name), unit, error=first_line(error),
                        seconds=time.perf_counter() - start)  # fmt: skip

@@ -7,11 +7,12 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -21,7 +22,6 @@ from opgraph.measuring.steps import Step
 from opgraph.record import units
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunEvent, RunRecord, median, uncertainty
-from opgraph.tracing.state.process import put_back
 
 STEADY = 0.02
 """How far off the median of the steps may be, as a share of it, for it to be called steady."""
@@ -35,13 +35,6 @@ def measured(
     profile: ProfileRecord, step: Step, device: torch.device, steps: int | None = None
 ) -> RunRecord:
     """Run a step of the profile's model: `steps` times, or until the median is steady."""
-    with put_back():
-        return _measured(profile, step, device, steps)
-
-
-def _measured(
-    profile: ProfileRecord, step: Step, device: torch.device, steps: int | None
-) -> RunRecord:
     wait = waiting(device)
     marks = Marks(profile.graph, step.module)
     for _ in range(_WARM):
@@ -186,12 +179,17 @@ def _thinned(run: RunRecord) -> dict[str, Any]:
 _MOMENTS = 1_000
 
 
-def profiled(device: torch.device, *, memory: bool = False) -> Any:
-    """The profiler of torch, for the host and the device."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # it says on stderr that it starts and stops
+@contextmanager
+def profiled(device: torch.device, *, memory: bool = False) -> Iterator[Any]:
+    """Within, the profiler of torch is on, for the host and the device."""
     kinds = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
     activities = [ProfilerActivity.CPU, *filter(None, [kinds.get(device.type)])]
-    return profile(activities=activities, profile_memory=memory)
+    quiet = {"KINETO_LOG_LEVEL": "9", **os.environ}  # it says on stderr that it starts and stops
+    with patch.dict(os.environ, quiet):
+        found = profile(activities=activities, profile_memory=memory).__enter__()
+    with ExitStack() as stack:
+        stack.push(found)
+        yield found
 
 
 def waiting(device: torch.device) -> Callable[[], object]:

@@ -102,9 +102,14 @@ def _load(home: str) -> Any:
     if spec is None or spec.loader is None:
         raise SourceError(f"{home} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    with _here(path.parent):
-        spec.loader.exec_module(module)
+    placed = sys.modules.setdefault(path.stem, module)
+    try:
+        with _here(path.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        if placed is module:
+            sys.modules.pop(path.stem, None)  # as Python does with what it cannot import
+        raise
     return module
 
 

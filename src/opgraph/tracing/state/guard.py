@@ -497,13 +497,14 @@ class Guard:
 
 
 @contextmanager
-def guarded(roots: Iterable[Any]) -> Iterator[Guard]:
-    """Within, something may run that is not recorded; afterwards all is as before."""
+def guarded(roots: Iterable[Any], *, heard: bool = True) -> Iterator[Guard]:
+    """Within, something may run that is not recorded; afterwards all is as before, but for values that are
+    written to tensors where nothing is `heard`, so that what runs takes no longer."""
     with turn():
         guard = Guard(roots)
         guard.begin()
         try:
-            with guard.listening():
+            with guard.listening() if heard else guard.running():
                 yield guard
         finally:
             guard.restore()

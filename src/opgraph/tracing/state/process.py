@@ -7,6 +7,7 @@ import _signal  # type: ignore[import-not-found]
 import ctypes
 import gc
 import locale
+import logging
 import os
 import pickle
 import random
@@ -15,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
@@ -84,15 +86,19 @@ def set_back(kept: Kept) -> None:
 
 @contextmanager
 def put_back() -> Iterator[None]:
-    """Within, settings and random numbers may change."""
-    with turn():
+    """Within, settings, loggers and random numbers may change."""
+    with turn(), warnings.catch_warnings():
         before = settings()
+        table = logging.root.manager.loggerDict.values()
+        loggers = [(each, logger_says(each)) for each in table if isinstance(each, logging.Logger)]
         try:
             yield
         finally:
             for each in changed(before):
                 with suppress(Exception):  # the others are to be brought back all the same
                     set_back(each)
+            for logger, said in loggers:
+                logger_back(logger, said)
 
 
 def _settings() -> list[tuple[Any, ...]]:
@@ -883,9 +889,15 @@ def _flushes() -> bool:
     return _SMALLEST[0] / 2 == 0
 
 
-def _safe(before: set[Any]) -> None:
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(list(before))
+def _safe() -> tuple[set[Any], int]:
+    return set(torch.serialization.get_safe_globals()), len(sys.modules)
+
+
+def _safe_back(before: tuple[set[Any], int]) -> None:
+    """Forget which classes are safe to load, but for those that modules say as they are imported."""
+    if len(sys.modules) == before[1]:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(list(before[0]))
 
 
 _FIXED: tuple[Setting, ...] = (
@@ -953,7 +965,7 @@ _FIXED: tuple[Setting, ...] = (
     (threading.gettrace, threading.settrace),
     (threading.getprofile, threading.setprofile),
     (threading.stack_size, threading.stack_size),
-    (lambda: set(torch.serialization.get_safe_globals()), _safe),
+    (_safe, _safe_back),
     (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     (_handlers, _handle),
     (_flushes, torch.set_flush_denormal),
