@@ -160,6 +160,7 @@ def completed(line: str, tmp_path: Path) -> list[str]:
         ("opgraph profile resnet10", {"resnet101", "resnet101c", "resnet101d", "resnet101s", "resnet10t"}),
         ("opgraph explore --min", {"--min-flops"}),
         ("opgraph models --source tor", {"torchvision"}),
+        ("opgraph models --task obj", {"object-detection"}),
     ],
 )  # fmt: skip
 @pytest.mark.slow

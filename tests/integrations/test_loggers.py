@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.conftest import DATA
 from opgraph import load
 from opgraph.cli import main
 from opgraph.integrations.loggers import figure, scalars, to_tensorboard
+from opgraph.record.remarks import no_effect
 
 
 def test_scalars_are_the_totals() -> None:
@@ -54,3 +56,12 @@ def test_a_card_has_metadata_that_hubs_read(capsys: pytest.CaptureFixture[str]) 
     assert 0 < about["predicted_seconds"]["l4"] < 1
     assert "## Computational cost" in body
     assert "| FLOPs | 3.63 GFLOPs" in body
+
+
+def test_what_counted_stands_apart_from_the_remarks_of_a_card(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, file = load(DATA / "resnet18.json"), tmp_path / "noted.json"
+    replace(found, model=found.model.noting(no_effect("seq_len", "from a test"))).save(file)
+    assert main(["card", str(file)]) == 0
+    assert "(`no-effect`)\n\nCounted by" in capsys.readouterr().out

@@ -161,6 +161,18 @@ def test_what_the_profiler_adds_is_taken_out() -> None:
     assert found.overhead == pytest.approx(0.15)
 
 
+def test_a_library_comments_on_no_step(capfd: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    logger = transformers.utils.logging.get_logger("transformers.modeling_utils")
+    type(logger).warning_once.cache_clear()  # it comments once in a process
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 16, "n_positions": 8}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+    model.loss_type = None  # as that of a model which is named has it
+    opgraph.measure(model, torch.ones(1, 4, dtype=torch.int64), device="cpu", steps=1, mode="train")
+    assert "loss_type" not in "".join(capfd.readouterr())
+    assert not logger.disabled
+
+
 @pytest.mark.parametrize("name", ["resnet18", "fcn_resnet50", "google/vit-base-patch16-224"])
 def test_labels_are_where_the_model_is(name: str) -> None:
     """On a device that has no values, which holds operands of another to be as wrong as a GPU does."""

@@ -81,8 +81,14 @@ def _sources(**_: object) -> list[str]:
     return sources()
 
 
+def _tasks(**_: object) -> list[str]:
+    from opgraph.sources.known import tasks
+
+    return tasks()
+
+
 _VALUES: dict[str, Callable[..., list[str]]] = {
     "model": _models, "specs": _models, "models": _models, "patterns": _models, "against": _models,
-    "hardware": _devices, "device": _devices, "source": _sources,
+    "hardware": _devices, "device": _devices, "source": _sources, "task": _tasks,
 }  # fmt: skip
 """Of which arguments the values are listed, by what; those of a closed set are argparse's own choices."""

@@ -22,6 +22,7 @@ from opgraph.measuring.steps import Step
 from opgraph.record import units
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunEvent, RunRecord, median, uncertainty
+from opgraph.tracing.base import uncommented
 
 STEADY = 0.02
 """How far off the median of the steps may be, as a share of it, for it to be called steady."""
@@ -31,6 +32,7 @@ _SECONDS = 10.0
 """How long steps are repeated for at most, once there are the fewest that a median takes."""
 
 
+@uncommented()
 def measured(
     profile: ProfileRecord, step: Step, device: torch.device, steps: int | None = None
 ) -> RunRecord:

@@ -58,6 +58,11 @@ def sources() -> list[str]:
     return list(_table())
 
 
+def tasks() -> list[str]:
+    """What the names are for."""
+    return sorted({f.task for rows in _table().values() for f in rows.values()} - {""})
+
+
 def typed() -> list[str]:
     """All names as they are typed bare, so without those that are only a part or a type of a model."""
     return [n for s, rows in _table().items() if s not in ("hf-type", "diffusers") for n in rows]

@@ -363,8 +363,7 @@ def staged(
             stack.enter_context(torch.compiler.set_stance(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        for logger in _CHATTY:
-            stack.enter_context(quiet(logger))
+        stack.enter_context(uncommented())
         compiler, raised = torch.compiler, compile_flags != "none"
         compiling = raised or compiler._is_compiling_flag
         exporting = compile_flags == "exporting" if raised else compiler._is_exporting_flag
@@ -511,6 +510,15 @@ _CHATTY = tuple(
 )
 """What logs of a run that says nothing of the model: that an operator failed, which is in the graph, and
 which loss a model takes, which opgraph says itself."""
+
+
+@contextmanager
+def uncommented() -> Iterator[None]:
+    """Within, loggers whose comments on a run say nothing of the model are silent."""
+    with ExitStack() as stack:
+        for logger in _CHATTY:
+            stack.enter_context(quiet(logger))
+        yield
 
 
 def quiet(logger: logging.Logger) -> AbstractContextManager[None]:

@@ -57,7 +57,10 @@ def card(costed: CostedRecord) -> str:
     heads = ("costliest modules", f"share of {whole_of(costed)}")
     lines += markdown_table(heads, ((s.label, units.percent(s.share)) for s in spots), numbers=(1,))
     lines += ["", *(f"- {markdown_cell(r)} (`{r.code}`)" for r in costed.remarks)]
-    lines += [f"Counted by [opgraph](https://github.com/opgraph/opgraph) {__version__}."]
+    lines += [
+        *([""] if costed.remarks else []),
+        f"Counted by [opgraph](https://github.com/opgraph/opgraph) {__version__}.",
+    ]
     return "\n".join(lines) + "\n"
 
 
