@@ -6,7 +6,7 @@ import argparse
 import atexit
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -146,7 +146,7 @@ class _Parser(OptionParser):
             getattr(found, several[0]).extend(unknown)  # MODEL --option VALUE MODEL
             return found, []
         if unknown:
-            spaced = _spaced_shape(list(args), unknown)
+            spaced = _spaced_shape(list(args), unknown, self._option_string_actions)
             if spaced is not None:
                 self.error(f"a shape is one word, and {' '.join(unknown)} stands apart", spaced)
             known = self._option_string_actions
@@ -177,13 +177,16 @@ def _takers(flags: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def _spaced_shape(given: list[str], unknown: list[str]) -> str | None:
-    """A shape whose sizes are words of their own (`--input-shape 1 3 384 384`), in one; None for others."""
-    end = next((i for i in range(len(given)) if given[i : i + len(unknown)] == unknown), 0)
-    sizes = [*given[end - 1 : end], *unknown]
-    if end < 2 or not all(size.isdecimal() for size in sizes):
+def _spaced_shape(given: list[str], unknown: list[str], options: Container[str]) -> str | None:
+    """A shape whose sizes are words of their own (`--input-shape 1 3 384 384`, or without the option where
+    a command has it), in one; None for others."""
+    if not all(size.isdecimal() for size in unknown):
         return None
-    return f"{given[end - 2]} {'x'.join(sizes)}"
+    end = next((i for i in range(len(given)) if given[i : i + len(unknown)] == unknown), 0)
+    if end > 1 and given[end - 1].isdecimal():
+        return f"{given[end - 2]} {'x'.join(given[end - 1 : end] + unknown)}"
+    shape = "--input-shape"
+    return f"{shape} {'x'.join(unknown)}" if len(unknown) > 1 and shape in options else None
 
 
 def _parser(arguments: list[str], *, every: bool = False) -> OptionParser:
