@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.conftest import DATA
 
 ACTION = Path(__file__).parents[2] / "action"
@@ -95,6 +96,37 @@ def test_head_is_held_to_its_base(repository: Path) -> None:
     assert not [*repository.rglob("found")]
     status, table = guard("", "cost.json", base="nowhere")
     assert (status, "The base cannot be checked out: `" in table) == (2, True)
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(("base", "grows"), [("", False), ("0" * 40, False), ("first", True)])
+def test_the_step_finds_the_base(repository: Path, base: str, grows: bool) -> None:
+    """In a clone of one commit, as hosted runners have; a branch that is new has the default one as its
+    base."""
+    first = git(repository, "rev-parse", "HEAD~1")
+    git(repository, "config", "uploadpack.allowAnySHA1InWant", "true")
+    clone, out = repository.parent / "clone", repository.parent / "out"
+    git(repository.parent, "clone", "-q", "--depth", "1", f"file://{repository}", str(clone))
+    (step,) = (
+        step["run"]
+        for step in yaml.safe_load((ACTION / "action.yml").read_text())["runs"]["steps"]
+        if step.get("id") == "guard"
+    )
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step], cwd=clone,
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "MODELS": "cost.json", "FAIL_IF": "flops > +2%", "HARDWARE": "",
+             "PATH": f"{repository.parent / 'tools'}{os.pathsep}{os.environ['PATH']}",
+             "BASE": first if base == "first" else base, "OUT": str(out),
+             "DEFAULT": git(repository, "branch", "--show-current"),
+             "GITHUB_ACTION_PATH": str(ACTION), "GITHUB_OUTPUT": str(repository.parent / "output"),
+             "GITHUB_STEP_SUMMARY": str(repository.parent / "summary")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"status={int(grows)}" in (repository.parent / "output").read_text()
+    assert "cannot be" not in (repository.parent / "summary").read_text()
 
 
 @pytest.mark.slow
