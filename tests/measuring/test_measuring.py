@@ -73,7 +73,8 @@ def test_each_operator_is_on_its_node_and_the_model_as_it_was(mode: str) -> None
     assert all(found.named_measurement().by_node[i] > 0 for i in convolutions)
     # Operators and the Python before each are the step, but where these took longer under the profiler.
     assert sum(e.seconds for e in run.events) == pytest.approx(max(run.seconds, run.work), rel=1e-6)
-    assert sum(found.named_measurement().by_node.values()) <= sum(e.seconds for e in run.events)
+    on_nodes = sum(found.named_measurement().by_node.values())
+    assert on_nodes <= sum(e.seconds for e in run.events) * (1 + 1e-12)  # in another order
     assert model.training
     assert all(torch.equal(state[k], v) for k, v in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), numbers)

@@ -60,8 +60,10 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 required(model)  # who is not known is told of before torch is imported
         try:
             from opgraph.tracing.state.process import put_back
-        except ImportError:  # without torch nothing is run
-            return function(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            return function(*args, **kwargs)  # without torch nothing is run
         with put_back():
             return function(*args, **kwargs)
 
