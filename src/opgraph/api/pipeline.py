@@ -636,15 +636,18 @@ def _profile_of(
     from opgraph.sources.ranks import current
 
     last = outcomes[-1]
+    left = dict.fromkeys(remark for o in outcomes for remark in o.left)
     if last.graph is None:
         reasons = "; ".join(f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in
                             (o.attempt for o in outcomes))  # fmt: skip
         captures = last.tracer in ("fx", "dynamo", "export")
-        raise TraceError(
+        error = TraceError(
             f"{model.info.name} cannot be traced: {reasons}",
             hint="--tracer auto records whatever Python the model runs" if captures else None,
-        ) from last.error
-    left = dict.fromkeys(remark for o in outcomes for remark in o.left)
+        )
+        for remark in left:
+            error.add_note(remark)
+        raise error from last.error
     whole = ProfileRecord(
         graph=last.graph,
         model=replace(

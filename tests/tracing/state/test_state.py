@@ -700,6 +700,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "logger": (lambda: logging.getLogger("opgraph.held"), lambda held: held.setLevel(7)),
     "shape of an array": (lambda: np.zeros(4), lambda held: setattr(held, "shape", (2, 2))),
     "array of objects": (lambda: np.array([1, "a"], dtype=object), lambda held: held.__setitem__(0, 2)),
+    "resized array": (lambda: np.ones((2, 2)), lambda held: held.resize(8, refcheck=False)),
     "frozen array": (lambda: np.zeros(4), lambda held: held.setflags(write=False)),
     "arrays and text": (_arrays, _changed_arrays),
     "weak set": (weakref.WeakSet, lambda held: held.add(WEAKLY)),
@@ -1905,3 +1906,24 @@ def test_a_seed_that_waits_for_a_gpu_waits_for_it_still() -> None:
     assert waiting["manual_seed_all_cb"] is before["manual_seed_all_cb"]
     assert waiting["call_order"] == before["call_order"]
     assert waiting["manual_seed_all_cb"] is not None
+
+
+class Valueless(nn.Module):
+    """Sets what cannot be taken back, and fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variable: ContextVar[int] = ContextVar("valueless")
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.variable.set(1)
+        raise RuntimeError("no more")
+
+
+@pytest.mark.parametrize("tracer", ["fx", "export"])
+def test_an_error_without_a_graph_says_what_is_not_as_it_was(tracer: str) -> None:
+    with pytest.raises(TraceError, match="cannot be traced") as raised:
+        opgraph.profile(Valueless(), torch.ones(1), tracer=tracer)
+    notes = [n for n in raised.value.__notes__ if not n.startswith("hint: ")]
+    assert len(notes) == 1
+    assert "valueless" in notes[0]

@@ -735,6 +735,8 @@ def _could_be_written_to(array: Any) -> bool:
 def _array_back(array: Any, kept: Any, looks: dict[str, Any], names: Any, writeable: bool) -> None:
     if names is not None and looks["dtype"].names != names:
         looks["dtype"].names = names
+    if array.nbytes != kept.nbytes:
+        array.resize(kept.nbytes // array.itemsize, refcheck=False)
     for name, value in looks.items():
         if getattr(array, name) != value:
             with warnings.catch_warnings():
