@@ -141,14 +141,11 @@ def page(found: Atlas) -> str:
         "network; `opgraph atlas -o atlas.html` writes it.\n",
         "Times are predicted ([how well](prediction-accuracy.md)), in eager mode, for the usual sizes of "
         "each model if a question says nothing else: at a batch of one most models wait for the host, "
-        "which is the same beside all GPUs, so devices differ little. All are of before convolutions of "
-        "float32 were computed in TensorFloat-32 where a device has units for it: by what `profile` says "
-        "today an A100 takes for a batch of 128 1.25 times less in the median of 178 names of torchvision "
-        "and Hugging Face, and five times less for one of them. Most "
-        "are also of before SiLU, sigmoid and spread operands were told from other functions, which "
-        "makes large batches of models full of these up to a tenth quicker now; those on the Xeon of names "
-        "that were not traced anew since are of before packing was taken apart from arithmetic, too: some "
-        "1 to 8 %. What is in it:\n",
+        "which is the same beside all GPUs, so devices differ little. Those of training (and of "
+        "other batches of 28 model types of transformers) are of before "
+        "convolutions of float32 were computed in TensorFloat-32 where a device has units for it, "
+        "and before SiLU, sigmoid and spread operands were told from other functions: ask `profile "
+        "--mode train` where that matters. What is in it:\n",
         "<!-- not run for the site: benchmarks/atlas.py ran it -->\n\n    opgraph atlas\n",
         f"```text\n{answered()}\n```\n",
         "## Ten questions\n",
