@@ -85,9 +85,8 @@ def measured_profile(
         raise TraceError(f"the forward of {profile.model.name} failed{at}: {failed.failure}")
     _refuse_what_does_not_fit(profile, where, asked.memory_limit)
     tell("making weights …")
-    with guarded(
-        [built.module, *example.given], heard=False
-    ):  # a copy of it refers to all that it does
+    reached = [built.module, *example.given]  # a copy of it refers to all that it does
+    with guarded(reached, heard=False):
         step = step_of(built, example, asked, where)
         tell("running …")
         return replace(profile, measured=measured(profile, step, where, steps))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -53,17 +52,23 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         model: Any = args[0] if args else kwargs["model"]
+        missing = MissingDependency("torch", "torch")
         if isinstance(model, str) and not is_saved_profile(model):
             from opgraph.sources.registry import required
 
-            with suppress(MissingDependency):  # the function says so, behind what else is wrong
+            try:
                 required(model)  # who is not known is told of before torch is imported
+            except MissingDependency as error:
+                missing = error  # which is told behind what else is wrong
         try:
             from opgraph.tracing.state.process import put_back
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            return function(*args, **kwargs)  # without torch nothing is run
+            try:
+                return function(*args, **kwargs)  # without torch nothing is run
+            except ModuleNotFoundError as error:
+                raise missing if error.name == "torch" else error from None
         with put_back():
             return function(*args, **kwargs)
 
