@@ -38,3 +38,11 @@ def test_the_command_of_a_fact_prints_its_figures(
         said = re.sub(r"\s+", " ", "".join(capsys.readouterr()))
         figures = FIGURE.findall(fact.text.replace(name, ""))
         assert [f for f in figures if f.rstrip(".,") not in said] == [], fact
+
+
+def test_weights_are_told_in_the_dtype_that_they_are_kept_in() -> None:
+    """Whatever a device multiplies them in: convolutions of float32 are in TensorFloat-32 on an H100."""
+    file = load(DATA / "resnet18.json")
+    for hardware in (None, device("h100-sxm")):
+        (fact,) = (f for f in facts_of(costed(file, hardware), "x") if f.fact == "parameters")
+        assert fact.text.endswith(", mostly as float32")

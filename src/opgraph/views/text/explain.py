@@ -3,12 +3,14 @@ command that says more."""
 
 from __future__ import annotations
 
+from collections import Counter
 from textwrap import fill
 from typing import NamedTuple
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
+from opgraph.record.graph import Graph
 from opgraph.views.headline import calls_of, headline, longest_wait, whole_of
 from opgraph.views.terminal import readable
 from opgraph.views.text.summary import inputs_of
@@ -42,6 +44,14 @@ SORTED_BY = {
 """The order of the table in which the costliest stand first."""
 
 
+def _kept_as(graph: Graph) -> str:
+    """The dtype of most bytes of the weights, which are not always multiplied in it."""
+    held: Counter[str] = Counter()
+    for p in graph.parameters:
+        held[p.dtype] += p.bytes * (p.kind == "parameter")
+    return f", mostly as {held.most_common(1)[0][0]}" if any(held.values()) else ""
+
+
 def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     """The ten facts. `spec` is what was typed for the model, with its options: commands begin with it."""
     profile, t, graph = costed.profile, costed.totals, costed.graph
@@ -63,8 +73,8 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          f"{profile.model.name} is a {profile.model.cls or 'module'} from {profile.model.source}, "
          f"run as {profile.mode} on {', '.join(inputs_of(graph)) or 'no tensors'}", ""),
         ("parameters", t.parameters,
-         f"{units.count(t.parameters)} parameters take {units.size(t.weight_bytes)}, mostly as "
-         f"{costed.main_dtype}", " --sort parameters --top 10"),
+         f"{units.count(t.parameters)} parameters take {units.size(t.weight_bytes)}"
+         f"{_kept_as(graph)}", " --sort parameters --top 10"),
         ("flops", t.flops,
          f"one run takes {units.flops(t.flops)} ({units.macs(t.macs)}) in matrix products and "
          f"convolutions, and {units.flops(t.other_flops)} in other work", " --depth 1"),
