@@ -41,6 +41,7 @@ from mmap import mmap
 from multiprocessing import Event as SharedEvent
 from multiprocessing import Value
 from multiprocessing.sharedctypes import Synchronized
+from operator import methodcaller
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from string import Template
@@ -1165,6 +1166,53 @@ def test_lists_that_a_class_of_torch_has(run: str) -> None:
     profiled(Changing(change, run))
     assert "x" not in nn.Bilinear.__constants__
     assert "x" not in nn.Bilinear.__annotations__
+
+
+class Dispatching(nn.Module):
+    """Calls methods by names that are not there as a whole, as models do that have kinds of inputs."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.kind, self.names = how, "image", ["forward_image"]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return DISPATCHED[self.how](self, x)
+
+    def forward_image(self, x: Tensor) -> Tensor:
+        functional.relu6 = functional.relu
+        functional.hardtanh.of_opgraph = 1
+        Counter.__name__ = "other"
+        return x + 1
+
+
+DISPATCHED: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "whole": lambda self, x: getattr(self, "forward_image")(x),  # noqa: B009
+    "in a text": lambda self, x: getattr(self, f"forward_{self.kind}")(x),
+    "added": lambda self, x: getattr(self, "forward_" + self.kind)(x),
+    "into fields": lambda self, x: getattr(self, "forward_%s" % self.kind)(x),  # noqa: UP031
+    "kept": lambda self, x: getattr(self, self.names[0])(x),
+    "of a list": lambda self, x: next(getattr(self, name)(x) for name in self.names),
+    "by operator": lambda self, x: methodcaller(f"forward_{self.kind}", x)(self),
+    "in a class": lambda self, x: type(self).__dict__[self.names[0]](self, x),
+    "in globals": lambda self, x: globals()["_dispatched_" + self.kind](self, x),
+    "in a module": lambda self, x: getattr(THIS, "_dispatched_" + self.kind)(self, x),
+}
+
+
+def _dispatched_image(self: Dispatching, x: Tensor) -> Tensor:
+    return self.forward_image(x)
+
+
+@pytest.mark.parametrize("how", DISPATCHED)
+def test_what_code_does_that_is_found_by_a_name_that_is_made(how: str) -> None:
+    before = functional.relu6
+    try:
+        profiled(Dispatching(how))
+        now = functional.relu6, Counter.__name__, vars(functional.hardtanh)
+        assert now == (before, "Counter", {})
+    finally:
+        functional.relu6, Counter.__name__ = before, "Counter"
+        vars(functional.hardtanh).clear()
 
 
 class Metaclass(type):

@@ -17,7 +17,7 @@ import threading
 import weakref
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
@@ -174,7 +174,8 @@ class Reach:
     _own: bool = True
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
-    _methods: list[tuple[Mapping[str, list[Any]], set[str]]] = field(default_factory=list)
+    _parts: set[str] = field(default_factory=set)
+    _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
     _homes: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
     iterators: list[Any] = field(default_factory=list)
@@ -248,8 +249,12 @@ class Reach:
 
     def _call_methods(self) -> bool:
         """Look at the methods that code names which was found since. Whether there are any."""
-        for methods, called in self._methods:
-            for name in (methods.keys() & self._wanted) - called:
+        for methods, called, parts in self._methods:
+            wanted = methods.keys() & self._wanted
+            if not parts.issuperset(self._parts):
+                wanted |= _with_parts(methods, self._parts - parts)
+                parts.update(self._parts)
+            for name in wanted - called:
                 called.add(name)
                 self._look(methods[name])
         return bool(self._waiting)
@@ -455,7 +460,7 @@ class Reach:
         space = vars(item)
         self._spaces.append((space, dict(space)))
         if self._follows(item.__name__, item):
-            self._methods.append(({name: [value] for name, value in space.items()}, set()))
+            self._methods.append(({name: [value] for name, value in space.items()}, set(), set()))
 
     def _array(self, item: Any) -> None:
         """What has memory: arrays of NumPy, and what C knows of."""
@@ -483,7 +488,7 @@ class Reach:
 
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
-        names, stored, said = _named(code)
+        names, stored, said, parts = _named(code)
         if id(space) not in self.spaces:
             self.spaces[id(space)] = space
             self._own_space(space)
@@ -504,15 +509,18 @@ class Reach:
         for name in present:
             value = space[name] if name in space else sys.modules.get(name)
             if isinstance(value, ModuleType):
-                self._module(value, names)
+                self._module(value, names, parts)
             elif isinstance(value, type):
                 self._named_class(value)
                 if not names.isdisjoint(_BY_NAME) and value not in self._types:
                     self._class(value)
             else:
                 found.append(value)
+        if "globals" in names:
+            found += [value for value in space.values() if type(value) is FunctionType]
         self._look(found)
         self._wanted |= names
+        self._parts |= parts
         if not names.isdisjoint(_OF_LOGGERS):
             self._look(Logger.manager.loggerDict.values())
 
@@ -557,7 +565,7 @@ class Reach:
         else:
             self._theirs.append((value,))
 
-    def _module(self, module: ModuleType, names: frozenset[str]) -> None:
+    def _module(self, module: ModuleType, names: frozenset[str], parts: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
         if _opaque(module.__name__) or (
             module.__name__ not in self._homes and _installed(module.__name__)
@@ -565,13 +573,13 @@ class Reach:
             return
         space = vars(module)
         self._own_space(space)
-        for name in names & space.keys():
+        for name in names & space.keys() | _with_parts(space, parts):
             value = space[name]
             self._names.append((space, name, value))
             if isinstance(value, ModuleType):
                 if value is not module and id(value) not in self._seen:
                     self._seen.add(id(value))
-                    self._module(value, names)
+                    self._module(value, names, parts)
             elif isinstance(value, type):
                 self._named_class(value)
             else:
@@ -609,7 +617,7 @@ class Reach:
                 continue
             members, methods, others = _members(each)
             self._classes.append((each, members))
-            self._methods.append((methods, set()))
+            self._methods.append((methods, set(), set()))
             self._look(others)
 
     def _method(self, item: MethodType) -> None:
@@ -902,35 +910,78 @@ def _installed(name: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
-_Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str]]
+_Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str], frozenset[str]]
 _NAMED: dict[int, tuple[CodeType, _Names]] = {}
 """What code names, by its id, with the code itself so that the id stays its own."""
 
 
 def _named(code: CodeType) -> _Names:
-    """The names in some code and in the functions within it: all of them; what it assigns; and what may be
-    the name of an attribute that it sets of something, or has set by another function."""
+    """The names in some code and in the functions within it: all of them; what it assigns; what may be the
+    name of an attribute that it sets of something, or has set by another function; and parts of the names
+    by which it looks attributes up."""
     known = _NAMED.get(id(code))
     if known is None:
         if len(_NAMED) > MOST:
             _NAMED.clear()
             _PRESENT.clear()
         names, stored, said = set(code.co_names), set(_assigned(code)), set(_set_on(code))
+        by_text = not names.isdisjoint(_BY_TEXT)
+        looks_up = not names.isdisjoint(_LOOKS_UP)
+        parts = set(_made(code)) if looks_up else set()
         for constant in code.co_consts:
             if type(constant) is str and constant.isidentifier():
                 said.add(constant)
-            if type(constant) is str and (constant in _TELLING or not names.isdisjoint(_BY_TEXT)):
+                if looks_up:
+                    names.add(constant)
+            if type(constant) is str and (constant in _TELLING or by_text):
                 names.add(constant)
             if isinstance(constant, CodeType):
-                inner, more, others = _named(constant)
+                inner, more, others, made = _named(constant)
                 names |= inner
                 stored |= more
                 said |= others
+                parts |= made
         if _IMPORTS.search(code.co_code[::2]):
             names.add("__package__")
-        found = frozenset(names), frozenset(stored), frozenset(said)
+        found = frozenset(names), frozenset(stored), frozenset(said), frozenset(parts)
         known = _NAMED[id(code)] = (code, found)
     return known[1]
+
+
+def _made(code: CodeType) -> Iterator[str]:
+    """Parts of the names by which some code looks attributes up, where it has no whole name: the texts that
+    it makes one of, or an empty one, which is part of every name."""
+    import dis
+
+    steps = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    for at, step in enumerate(steps):
+        if step.opname not in _LOADS or step.argval not in _LOOKS_UP:
+            continue
+        depth, last, texts = 0, None, []
+        for each in steps[at + 1 :]:  # until its arguments are there, and it is called
+            depth += 0 if each.opname == "PUSH_NULL" else dis.stack_effect(each.opcode, each.arg)
+            if depth <= 0:
+                break
+            if depth == _LOOKS_UP[step.argval]:
+                last = each.opname
+            if each.opname == "LOAD_CONST" and type(each.argval) is str:
+                texts += _WORDS.findall(_FIELDS.sub(" ", each.argval))
+        if last != "LOAD_CONST":
+            yield from texts or [""]
+
+
+_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD"})
+_LOOKS_UP = {"getattr": 2, "getattr_static": 2, "attrgetter": 1, "methodcaller": 1,
+             "__getattribute__": 1, "__dict__": 0, "vars": 0, "getmembers": 0}  # fmt: skip
+"""What looks attributes up by their names, and which argument that is; 0 where all are shown."""
+_FIELDS = re.compile(r"%[-#0 +]*[\d.]*[a-zA-Z]|\{[^}]*\}")
+"""Where something else comes into a text."""
+_WORDS = re.compile(r"\w+")
+
+
+def _with_parts(table: Mapping[str, Any], parts: Collection[str]) -> set[str]:
+    """The names in a table that have one of some parts, but for those of Python's own methods."""
+    return {name for name in table if name[:2] != "__" and any(part in name for part in parts)}
 
 
 _Found = tuple[list[str], list[tuple[dict[str, Any], str | None]], list[Any], list[Any]]
@@ -1089,7 +1140,7 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
     space, helpers = function.__globals__, _helpers(function)
     fills = any(_fills_any(each.__code__) for each in helpers)
     for each in helpers:
-        names, stored, _ = _named(each.__code__)
+        names, stored = _named(each.__code__)[:2]
         for name in names & space.keys():
             kept = space[name]
             own = type(kept).__module__ == space["__name__"] and hasattr(kept, "__dict__")
