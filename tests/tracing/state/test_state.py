@@ -57,6 +57,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode, get_ignored_functions
+from torch.utils import checkpoint as checkpointing
 from torch.utils import dlpack
 from torch.utils.checkpoint import DefaultDeviceType, checkpoint
 from torch.utils.flop_counter import FlopCounterMode
@@ -1213,6 +1214,41 @@ def test_what_code_does_that_is_found_by_a_name_that_is_made(how: str) -> None:
     finally:
         functional.relu6, Counter.__name__ = before, "Counter"
         vars(functional.hardtanh).clear()
+
+
+class Checkpointed(Changing):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(checkpoint(self.layer, x, use_reentrant=False))
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_torch_notes_of_a_checkpoint(
+    mode: str, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which device there is, and at a function that Dynamo is not to look into it."""
+    noted = vars(checkpointing._run_fn_with_dynamo_disabled.__wrapped__)
+    monkeypatch.delitem(noted, "__dynamo_disable", raising=False)
+    monkeypatch.setattr(DefaultDeviceType, "_default_device_type", None)
+    profiled(Checkpointed(lambda _: None, run), mode=mode)
+    assert (noted, DefaultDeviceType._default_device_type) == ({}, None)
+
+
+def _logged(_: Any) -> None:
+    torch._logging.set_logs(dynamo=logging.DEBUG, graph_breaks=True)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_torch_is_to_log(run: str) -> None:
+    def says() -> Any:
+        log = logging.getLogger("torch._dynamo")
+        state = torch._logging._internal.log_state
+        levels = dict(state.log_qname_to_level), set(state.artifact_names)
+        return levels, log.level, [(each, dict(vars(each))) for each in log.handlers]
+
+    before = says()
+    profiled(Changing(_logged, run))
+    assert says() == before
 
 
 class Metaclass(type):

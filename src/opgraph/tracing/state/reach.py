@@ -563,7 +563,8 @@ class Reach:
                 ]
                 self._theirs.append(held)
         else:
-            self._theirs.append((value,))
+            torchs = (type(value).__module__ or "").startswith("torch.")
+            self._theirs.append((value, getattr(value, "__dict__", None) if torchs else None))
 
     def _module(self, module: ModuleType, names: frozenset[str], parts: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
@@ -877,7 +878,7 @@ def _keeps(cls: type) -> bool:
     torch and NumPy made in C, or keep to themselves."""
     home = cls.__module__ or ""
     top = home.partition(".")[0]
-    if issubclass(cls, torch.nn.Module):
+    if issubclass(cls, (torch.nn.Module, logging.Handler)):
         return True
     if top in ("torch", "numpy"):
         return ("._" not in home or home.startswith(_SHARDED)) and _in_python(cls)
@@ -1086,7 +1087,7 @@ def _changeable(
                 yield space, name
 
 
-def _told(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], str]]:
+def _told(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], str | None]]:
     """What methods of a library's class itself, of these names, change: the class, and what they keep; and
     the globals that its objects set as they are made, entered and left."""
     for name in _SETTING & vars(cls).keys():
@@ -1107,34 +1108,52 @@ _ADD = frozenset({"append", "add", "insert", "extend", "remove", "discard"})
 _FILLS = re.compile(_any_of("STORE_SUBSCR", "DELETE_SUBSCR"))
 
 
+def _behind(value: Any) -> list[Any]:
+    """A function of a library, and those that are behind it: what a decorator made it of."""
+    found = [value]
+    while type(value) is _LRU or (type(value) is FunctionType and "__wrapped__" in vars(value)):
+        value = value.__wrapped__
+        if any(value is each for each in found):  # it leads to itself
+            break
+        found.append(value)
+    return found
+
+
 @functools.lru_cache(maxsize=4096)
 def _helpers(function: FunctionType) -> tuple[FunctionType, ...]:
-    """A function, and those of the same module that it calls by name, and those that they call."""
+    """A function, and those of the same module that it calls by name or as methods of classes there, and
+    those that they call."""
     found = {function: None}
     for each in (waiting := [function]):
-        for name in _named(each.__code__)[0] & each.__globals__.keys():
-            value = each.__globals__[name]
-            if (
-                isinstance(value, FunctionType)
-                and value.__globals__ is function.__globals__
-                and value not in found
-            ):
-                found[value] = None
-                waiting.append(value)
+        names = _named(each.__code__)[0]
+        for name in names & each.__globals__.keys():
+            for value in _called(each.__globals__[name], names):
+                value = _behind(value)[-1]  # noqa: PLW2901
+                if (
+                    isinstance(value, FunctionType)
+                    and value.__globals__ is function.__globals__
+                    and value not in found
+                ):
+                    found[value] = None
+                    waiting.append(value)
     return tuple(found)
 
 
-def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
+def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
+    """A function, or those methods of a class that are called where these names are."""
+    if not isinstance(value, type):
+        yield value
+    elif not value.__flags__ & _IMMUTABLE:
+        own = vars(value)
+        yield from (getattr(own[n], "__func__", own[n]) for n in own.keys() & (names | _SETTING))
+
+
+def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
     """What a function of a library keeps among its globals: what it and its helpers assign, the containers
-    that they fill, objects of its module's own classes, loggers; of one with a cache, that."""
-    function, passed = value, set()
-    while type(function) is _LRU or "__wrapped__" in getattr(function, "__dict__", ()):
-        if id(function) in passed:  # it leads to itself
-            return
-        passed.add(id(function))
-        if type(function) is _LRU:
-            yield {"cache": function}, "cache"
-        function = function.__wrapped__
+    that they fill, objects of its module's own classes, loggers; of one with a cache, that; and what a
+    decorator keeps with the function that it was given."""
+    *above, function = _behind(value)
+    yield from (({"cache": each}, "cache") for each in above if type(each) is _LRU)
     if not isinstance(function, FunctionType):
         return
     space, helpers = function.__globals__, _helpers(function)
@@ -1151,6 +1170,8 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
             yield {each.__name__: each}, each.__name__
         if "getLogger" in names:
             yield vars(Logger.manager), "loggerDict"
+        if each is not function or above:
+            yield vars(each), None
 
 
 def _fills_any(code: CodeType) -> bool:
