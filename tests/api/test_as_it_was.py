@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import random
@@ -9,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -122,3 +124,106 @@ def test_a_recording_leaves_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         for _ in range(3):
             model(torch.ones(2, 4))
     assert "KINETO_LOG_LEVEL" not in os.environ
+
+
+OF_A_FOLDER = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import get_type_hints
+import torch
+from layers import Layer
+from parts.sizes import SIZE
+
+
+@dataclass
+class Sizes:
+    of: SIZE_CLASS
+    width: int = SIZE
+
+
+class SIZE_CLASS:
+    here = SIZE
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Layer(SIZE)
+        assert get_type_hints(Sizes)["of"].here == SIZE
+
+    def forward(self, x):
+        from layers import after
+
+        return after(self.layer(x))
+"""
+
+
+def _folder(at: Path, size: int, operator: str) -> str:
+    (at / "parts").mkdir(parents=True)
+    (at / "model.py").write_text(OF_A_FOLDER)
+    (at / "parts" / "sizes.py").write_text(f"SIZE = {size}\n")
+    (at / "layers.py").write_text(
+        "import torch\nclass Layer(torch.nn.Linear):\n    def __init__(self, size):\n"
+        f"        super().__init__(4, size)\ndef after(x): return x.{operator}()\n"
+    )
+    return f"{at}/model.py:Net"
+
+
+def test_files_of_one_name_are_those_of_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what they import from there, whatever has that name in the process."""
+    a = _folder(tmp_path / "a", 8, "relu")
+    b = _folder(tmp_path / "b", 16, "sigmoid")
+    own = ModuleType("layers")
+    own.__file__ = str(tmp_path / "layers.py")
+    monkeypatch.setitem(sys.modules, "layers", own)
+    for name in ("model", "parts", "parts.sizes"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    x = torch.ones(1, 4)
+    for of, size, operator in ((a, 8, "relu"), (b, 16, "sigmoid"), (a, 8, "relu")):
+        found = opgraph.profile(of, x)
+        assert found.graph.nodes[-2].op == operator
+        assert sum(p.numel for p in found.graph.parameters) == 5 * size
+        assert sys.modules["layers"] is own
+    assert str(sys.modules["model"].__file__).startswith(str(tmp_path / "a"))
+    for name in ("model", "parts", "parts.sizes"):
+        del sys.modules[name]
+
+
+NAMED_AS_PYTHONS = """
+import torch
+COUNT, SEEN = 0, []
+
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        global COUNT
+        COUNT += 1
+        SEEN.append(x)
+        torch.nn.functional.relu6 = None
+        return super().forward(x)
+
+
+MODEL = Net(4, 4)
+"""
+
+
+@pytest.mark.parametrize("how", ["loaded", "imported"])
+def test_a_file_that_has_the_name_of_one_of_pythons(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch.nn.functional as functional
+
+    (tmp_path / "colorsys.py").write_text(NAMED_AS_PYTHONS)
+    before = functional.relu6
+    if how == "loaded":
+        opgraph.profile(f"{tmp_path}/colorsys.py:MODEL", torch.ones(1, 4))
+        code: Any = sys.modules.pop("colorsys_py")
+    else:
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+        code = importlib.import_module("colorsys")
+        opgraph.profile(code.MODEL, torch.ones(1, 4))
+        del sys.modules["colorsys"]
+    assert (code.COUNT, code.SEEN, functional.relu6) == (0, [], before)

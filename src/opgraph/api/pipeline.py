@@ -33,6 +33,7 @@ from opgraph.record.turns import turn
 from opgraph.record.versions import installed
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.code import modules_apart
 from opgraph.version import __version__
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 return function(*args, **kwargs)  # without torch nothing is run
             except ModuleNotFoundError as error:
                 raise missing if error.name == "torch" else error from None
-        with put_back():
+        with put_back(), modules_apart():
             return function(*args, **kwargs)
 
     return called

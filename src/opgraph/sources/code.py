@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -98,19 +99,87 @@ def _load(home: str) -> Any:
     path = Path(home).resolve()
     if not path.is_file():
         raise SourceError(f"there is no file {home}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem if _is_free(path.stem) else f"{path.stem}_py"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SourceError(f"{home} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    placed = sys.modules.setdefault(path.stem, module)
+    _make_way(path.parent)
+    before, sys.modules[name] = sys.modules.get(name), module
     try:
         with _here(path.parent):
             spec.loader.exec_module(module)
     except BaseException:
-        if placed is module:
-            sys.modules.pop(path.stem, None)  # as Python does with what it cannot import
+        del sys.modules[name]  # as Python does with what it cannot import
+        if before is not None:
+            sys.modules[name] = before
         raise
+    if before is not None:
+        _ASIDE.setdefault(name, before)
     return module
+
+
+_ASIDE: dict[str, Any] = {}
+"""Modules of a person's own in whose place there are others of their names."""
+
+
+@contextmanager
+def modules_apart() -> Iterator[None]:
+    """Within, a file that is loaded imports what is in its folder, whatever else was imported by that name.
+    That is there again afterwards; what is new stays."""
+    outer = dict(_ASIDE)
+    _ASIDE.clear()
+    try:
+        yield
+    finally:
+        for name in [n for n in sys.modules if n.partition(".")[0] in _ASIDE]:
+            del sys.modules[name]
+        sys.modules.update(_ASIDE)
+        _ASIDE.clear()
+        _ASIDE.update(outer)
+
+
+def _make_way(folder: Path) -> None:
+    """Put modules of a person's own aside that have the name of one in a folder, and are others."""
+    here = {p.stem for p in folder.iterdir() if p.suffix == ".py" or p.is_dir()}
+    own = [name for name, module in sys.modules.items() if _is_own(name, module)]
+    for name in own:
+        inside = Path(_where(sys.modules[name])).resolve().is_relative_to(folder)
+        if name.partition(".")[0] in here and not inside:
+            _ASIDE.setdefault(name, sys.modules.pop(name))
+
+
+def _is_own(name: str, module: Any) -> bool:
+    """Whether a module is none of Python's, of an installed package, or of opgraph."""
+    where = _where(module)
+    return (
+        bool(where)
+        and name.partition(".")[0] not in ("opgraph", "__main__")
+        and not ("-packages" in where or Path(where).is_relative_to(_STANDARD))
+    )
+
+
+def _where(module: Any) -> str:
+    """The file of a module, or the folder of a package that has none; empty where it is made otherwise."""
+    found = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    return found if isinstance(found, str) else ""
+
+
+_STANDARD = Path(os.__file__).parent
+
+
+def _is_free(stem: str) -> bool:
+    """Whether no module of Python's or of an installed package has a name: a file by it would be theirs."""
+    if stem in sys.stdlib_module_names:
+        return False
+    found = sys.modules.get(stem)
+    if found is not None:
+        return _is_own(stem, found)
+    try:
+        spec = importlib.util.find_spec(stem)
+    except (ImportError, ValueError):
+        return True
+    return spec is None or "-packages" not in (spec.origin or "")
 
 
 @contextmanager

@@ -900,8 +900,14 @@ _OWN = (object, logging.Manager, type(os.environ), TracebackType, FrameType)
 
 @functools.lru_cache(maxsize=4096)
 def _opaque(name: str | None) -> bool:
-    """Whether a module of Python's is of a package whose insides are not looked at."""
-    return name is None or name.partition(".")[0] in _OPAQUE
+    """Whether a module of Python's is of a package whose insides are not looked at, and none of a person's
+    own that has the name of one of them."""
+    if name is None:
+        return True
+    top = name.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    own = top in sys.stdlib_module_names and file.endswith(".py")
+    return top in _OPAQUE and not (own and not file.startswith(os.path.dirname(os.__file__)))  # noqa: PTH120
 
 
 @functools.lru_cache(maxsize=4096)
