@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -289,3 +291,36 @@ def test_other_counters_leave_the_model_alone(tool: str) -> None:
     assert mine.flops == pytest.approx(totals(first.graph).flops, rel=0.1)
     assert model.state_dict().keys() == before.keys()
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
+
+
+class Counted(nn.Module):
+    """Counts its calls, where it can be seen and where not, and may raise in the last of them."""
+
+    CALLS: ClassVar[list[int]] = []
+
+    def __init__(self, most: float) -> None:
+        super().__init__()
+        self.layer, self.most = nn.Linear(8, 8), most
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.CALLS.append(1)
+        y = torch.nn.functional.gelu(self.layer(x)) @ self.layer.weight
+        if any("-packages/calflops" in f.filename for f in traceback.extract_stack()):
+            assert self.most > 1, "it is enough"
+        return y
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 9], ids=["fails", "counts"])
+def test_other_counters_leave_torch_alone(most: int) -> None:
+    """calflops has functions of its own in the place of torch's, and leaves them where a forward raises."""
+    pytest.importorskip("calflops")
+    check(nn.Linear(8, 8), torch.ones(2, 8), tracers=("auto",))  # what is imported stays
+    spaces = torch, torch.nn.functional, torch.Tensor, nn.Module, nn.Linear
+    before = [dict(vars(space)) for space in spaces]
+    found = check(Counted(most), torch.ones(2, 8), tracers=("auto",))
+    assert any(reading.error is not None for reading in found.readings) == (most == 1)
+    assert not Counted.CALLS
+    for space, held in zip(spaces, before, strict=True):
+        assert {n: v for n, v in vars(space).items() if v is not held.get(n)} == {}
+        assert held.keys() == vars(space).keys()

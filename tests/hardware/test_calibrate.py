@@ -51,3 +51,23 @@ def test_a_cpu_is_fitted_to_what_it_was():
     from opgraph.hardware.calibrate import large_products
 
     assert large_products("cpu", "float32", {1024: 1e11, 2048: 1e11}) == []
+
+
+@pytest.mark.parametrize("of", ["products", "all"])
+def test_a_calibration_leaves_random_numbers_and_precision(of, monkeypatch):
+    from opgraph.hardware import calibrate
+
+    smaller = {"_SECONDS": 0.0, "_COLD": 2**16, "_PRODUCTS": {"cpu": (64,), "cuda": (64,)},
+               "_COPIES": {"cpu": (2**16,), "cuda": (2**16,)}}  # fmt: skip
+    for name, value in smaller.items():
+        monkeypatch.setattr(calibrate, name, value)
+    products, everything = torch.backends.cuda.matmul, torch.backends
+    chosen = products if of == "products" else everything
+    was, chosen.fp32_precision = chosen.fp32_precision, "tf32"
+    try:
+        before = torch.get_rng_state(), products.fp32_precision, everything.fp32_precision
+        calibrate.calibrate(lambda _: None)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert (products.fp32_precision, everything.fp32_precision) == before[1:]
+    finally:
+        chosen.fp32_precision = was

@@ -7,6 +7,7 @@ import itertools
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -40,8 +41,15 @@ def calibrate(
 ) -> tuple[str, list[Row]]:
     """Measure, and return the device file and the kernels from which it can be fitted what is sustained.
     `say` is told what is being measured; seconds are those of a `clock`, which may be the processor time of
-    one thread where others share the machine."""
+    one thread where others share the machine. Random numbers and precision are as before afterwards."""
     kind = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.random.fork_rng([torch.cuda.current_device()] if kind == "cuda" else []):
+        return _calibrated(kind, say, clock)
+
+
+def _calibrated(
+    kind: str, say: Callable[[str], object], clock: Callable[[], float]
+) -> tuple[str, list[Row]]:
     best = partial(_best, kind, clock)
     peaks, products = dict[str, float](), dict[str, dict[int, float]]()
     for dtype in (*_DTYPES[kind], *["tfloat32"] * _has_tfloat32(kind)):
@@ -180,9 +188,8 @@ def _host(kind: str, clock: Callable[[], float]) -> tuple[float, float]:
 def _products(kind: str, dtype: str, best: Best) -> Iterator[tuple[int, float]]:
     """Sizes and FLOP/s, up to a size of which one product alone fills the time: processors without
     instructions for a dtype are a hundred times slower in it, and no faster with larger ones."""
-    precise, before = dtype.replace("tfloat", "float"), torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = dtype == "tfloat32"
-    try:
+    precise = dtype.replace("tfloat", "float")
+    with _precision("tf32" if dtype == "tfloat32" else "ieee"):
         for n in _PRODUCTS[kind]:
             a, b = (torch.randn(n, n, device=kind).to(getattr(torch, precise)) for _ in range(2))
             out = torch.empty_like(a)
@@ -190,8 +197,17 @@ def _products(kind: str, dtype: str, best: Best) -> Iterator[tuple[int, float]]:
             yield n, 2 * n**3 / seconds
             if seconds > _SECONDS:
                 return
+
+
+@contextmanager
+def _precision(of: str) -> Iterator[None]:
+    """Within, a GPU multiplies float32 with this precision."""
+    products = torch.backends.cuda.matmul
+    before, products.fp32_precision = products.fp32_precision, of
+    try:
+        yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        products.fp32_precision = before
 
 
 def _has_tfloat32(kind: str) -> bool:
