@@ -1551,10 +1551,10 @@ def test_a_lazy_model_learns_its_sizes_without_a_trace() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tracer", ["export", "dynamo", "fx", "pt2"])
-def test_files_made_of_a_model_leave_it_as_it_was(tracer: str) -> None:
+@pytest.mark.parametrize("form", ["export", "dynamo", "fx", "pt2", "onnx", "stablehlo"])
+def test_files_made_of_a_model_leave_it_as_it_was(form: str) -> None:
     from opgraph.api.pipeline import prepared
-    from opgraph.exporting.programs import to_pt2
+    from opgraph.exporting import programs
     from opgraph.exporting.python import to_python
 
     class Counting(nn.Module):
@@ -1564,17 +1564,27 @@ def test_files_made_of_a_model_leave_it_as_it_was(tracer: str) -> None:
             self.register_buffer("steps", torch.zeros(1))
 
         def forward(self, x: Tensor) -> Tensor:
-            self.steps += 1
+            HEARD.append("forward")
+            functional.relu6 = torch.rand
+            self.steps += random.random()
             with torch.no_grad():
                 self.layer.bias.mul_(2)
-            return self.layer(x) + self.steps
+            return torch.ops.opgraph_tests.doubled(self.layer(x) + self.steps)
 
-    model = Counting()
+    if form in ("onnx", "stablehlo"):
+        pytest.importorskip("onnxscript" if form == "onnx" else "torch_mlir")
+    model, relu6 = Counting(), functional.relu6
     before = {name: Looks.of(t) for name, t in model.state_dict(keep_vars=True).items()}
     built, example = prepared(model, X)
+    HEARD.clear()
+    states = torch.get_rng_state(), random.getstate()
     with suppress(TraceError):  # not all of them can write this one down
-        to_pt2(built, example, "") if tracer == "pt2" else to_python(built, example, tracer)
+        write = getattr(programs, f"to_{form}", None)
+        write(built, example, "") if write else to_python(built, example, form)
     assert {n: Looks.of(t) for n, t in model.state_dict(keep_vars=True).items()} == before
+    assert (HEARD, functional.relu6) == ([], relu6)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
 
 
 @pytest.mark.parametrize("loss", ["through", "by a value"])
