@@ -215,15 +215,15 @@ def test_a_file_that_has_the_name_of_one_of_pythons(
 ) -> None:
     import torch.nn.functional as functional
 
-    (tmp_path / "colorsys.py").write_text(NAMED_AS_PYTHONS)
+    (tmp_path / "sched.py").write_text(NAMED_AS_PYTHONS)
     before = functional.relu6
     if how == "loaded":
-        opgraph.profile(f"{tmp_path}/colorsys.py:MODEL", torch.ones(1, 4))
-        code: Any = sys.modules.pop("colorsys_py")
+        opgraph.profile(f"{tmp_path}/sched.py:MODEL", torch.ones(1, 4))
+        code: Any = sys.modules.pop("sched_py")
     else:
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-        code = importlib.import_module("colorsys")
+        monkeypatch.delitem(sys.modules, "sched", raising=False)
+        code = importlib.import_module("sched")
         opgraph.profile(code.MODEL, torch.ones(1, 4))
-        del sys.modules["colorsys"]
+        del sys.modules["sched"]
     assert (code.COUNT, code.SEEN, functional.relu6) == (0, [], before)

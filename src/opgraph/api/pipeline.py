@@ -63,6 +63,7 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 missing = error  # which is told behind what else is wrong
         try:
             from opgraph.tracing.state.process import put_back
+            from opgraph.tracing.state.reach import unheard
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
@@ -70,7 +71,7 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 return function(*args, **kwargs)  # without torch nothing is run
             except ModuleNotFoundError as error:
                 raise missing if error.name == "torch" else error from None
-        with put_back(), modules_apart():
+        with put_back(), modules_apart(), unheard():
             return function(*args, **kwargs)
 
     return called

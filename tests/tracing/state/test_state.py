@@ -59,6 +59,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode, get_ignored_functions
 from torch.utils import checkpoint as checkpointing
 from torch.utils import dlpack
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import DefaultDeviceType, checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision import get_image_backend, set_image_backend
@@ -1671,6 +1672,37 @@ class CountsLayers(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.calls += func is functional.linear
         return func(*args, **(kwargs or {}))
+
+
+class Listens(TorchFunctionMode):
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+class ListensToOperators(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_modes_around_a_profile_keep_nothing_that_opgraph_itself_does(mode: str, run: str) -> None:
+    model = Changing(_no_grad_write, run)
+    with Listens() as functions, ListensToOperators() as operators:
+        torch.ones(1)
+        profiled(model, mode=mode)
+        torch.zeros(1)
+    assert functions.calls == [torch.ones, torch.zeros]
+    assert operators.calls == [torch.ops.aten.ones.default, torch.ops.aten.zeros.default]
 
 
 @pytest.mark.parametrize("run", RUNS)

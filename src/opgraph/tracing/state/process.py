@@ -224,7 +224,8 @@ class _Drawn:
         self.state = torch.get_rng_state()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Drawn) and torch.equal(self.state, other.state)
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            return isinstance(other, _Drawn) and torch.equal(self.state, other.state)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -18,6 +18,7 @@ import weakref
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
@@ -44,6 +45,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
 from opgraph.tracing.state.process import Left, behind, own_of
@@ -723,6 +726,20 @@ class Reach:
         for module in modules:
             held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
             self._tables += [(t, dict(_base(t).items(t))) for t in held]
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Within, opgraph may work, of which modes that are on around it keep nothing."""
+    modes = (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack())
+    found = Reach.of(modes) if modes else Reach()
+    try:
+        yield
+    finally:
+        for items, back in found.undoing():
+            for item in items:
+                with suppress(Exception):  # the others are to be brought back all the same
+                    back(item)
 
 
 _OF_A_LOOK = (
