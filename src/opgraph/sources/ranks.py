@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from opgraph.record.errors import InputError
 from opgraph.record.profile import World
-from opgraph.record.turns import turn
+from opgraph.record.turns import replaced, turn
 
 _worlds: list[World] = []
 
@@ -297,10 +297,11 @@ def transfers(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
     def on_cpu(self: Any, *_: Any, **__: Any) -> None:
         kept(self, partial(moved, "download", "saved"), partial(moved, "upload", "saved"))
 
-    with ExitStack() as stack:
-        if current() is not None and is_offloaded(modules):
-            stack.enter_context(patch.object(Tensor, "to", to))
-        stack.enter_context(patch.object(torch.autograd.graph.save_on_cpu, "__init__", on_cpu))
+    moves = current() is not None and is_offloaded(modules)
+    with (
+        replaced(Tensor, "to", to) if moves else nullcontext(),
+        replaced(torch.autograd.graph.save_on_cpu, "__init__", on_cpu),
+    ):
         yield
 
 

@@ -30,8 +30,10 @@ def idles(other: threading.Thread) -> bool:
 
 def alone() -> bool:
     """Whether there is no other thread that does anything by itself, of whatever makes threads."""
-    idle = {other.ident for other in threading.enumerate() if idles(other)}
-    return sys._current_frames().keys() - idle == {threading.get_ident()}
+    there = sys._current_frames().keys()
+    return len(there) == 1 or there - {t.ident for t in threading.enumerate() if idles(t)} == {
+        threading.get_ident()
+    }
 
 
 def of_ones_own() -> set[str]:
@@ -81,7 +83,7 @@ class Effects:
         for name in _BEGINS:
             if hasattr(threading, name) and (id(threading), name) not in known:
                 self._replace(threading, name, self._begins(getattr(threading, name)))
-        for (module, *parts, name), what, of in _PATHS:
+        for module, parts, name, what, of in _PATHS:
             owner: Any = sys.modules.get(module)
             for part in parts:
                 owner = getattr(owner, part, None)
@@ -397,4 +399,8 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
         "register_fake", "register_kernel", "register_autograd", "register_vmap",
         "register_torch_dispatch", "register_autocast")),
 )  # fmt: skip
-_PATHS = tuple(((m, *path.split(".")), what, of) for m, path, what, of in _HEARD_IF_THERE)
+_PATHS = tuple(
+    (module, tuple(parts), name, what, of)
+    for module, path, what, of in _HEARD_IF_THERE
+    for *parts, name in (path.split("."),)
+)

@@ -41,9 +41,9 @@ from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.process import (
     Left,
+    Settings,
     Signals,
     behind,
-    changed,
     context_back,
     free_bytes,
     insides,
@@ -52,7 +52,6 @@ from opgraph.tracing.state.process import (
     own_back,
     own_of,
     set_back,
-    settings,
     text_back,
     text_says,
     unchanged,
@@ -121,7 +120,7 @@ class Guard:
         self._elsewhere = of_ones_own() if self._others else set()
         self._signals = Signals()
         try:
-            self._settings = settings()
+            self._settings = Settings()
             self._effects = Effects()
             self._imports = Imports(
                 lambda: self._reach.own_globals(),  # noqa: PLW0108  (it is made later)
@@ -375,7 +374,7 @@ class Guard:
                 self._imports.end,
                 effects.end,
                 lambda: self._bring_back(first, self._copies.values(), self._values),
-                lambda: self._each(changed(self._settings), set_back),
+                lambda: self._each(self._settings.changed(), set_back),
                 lambda: self._reach.restore_last(alone=self.alone()),
                 self._share,
                 lambda: self.remarks.extend(effects.remarks()),

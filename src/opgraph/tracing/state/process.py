@@ -48,28 +48,33 @@ Kept = tuple[Callable[[], Any], Callable[[Any], Any], Any]
 """The same, and what it was."""
 
 
-def settings() -> list[Kept]:
+class Settings:
     """All of it as it is now, but for what does not say: torch's older switches of precision, where one of
     the newer ones is set."""
-    gets, puts = _settings()
-    with suppress(RuntimeError, AttributeError):
-        return list(zip(gets, puts, [get() for get in gets], strict=True))
-    found = []
-    for get, put in zip(gets, puts, strict=True):
+
+    __slots__ = ("_before", "_gets", "_puts")
+
+    def __init__(self) -> None:
+        self._gets, self._puts = _settings()
+        with suppress(RuntimeError, AttributeError):
+            self._before = [get() for get in self._gets]
+            return
+        found = []
+        for get, put in zip(self._gets, self._puts, strict=True):
+            with suppress(RuntimeError, AttributeError):
+                found.append((get, put, get()))
+        self._gets, self._puts, self._before = map(list, zip(*found, strict=True))
+
+    def changed(self) -> list[Kept]:
+        """What is to be set back: nothing, or all of it, unless it surely is as it was, for to set one may
+        change another. So the older switches of precision do with the newer ones, which come again."""
         try:
-            found.append((get, put, get()))
-        except (RuntimeError, AttributeError):
-            continue
-    return found
-
-
-def changed(kept: list[Kept]) -> list[Kept]:
-    """These, unless all of them surely are what they were: to set one may change another."""
-    try:
-        before = [value for _, _, value in kept]
-        return [] if [get() for get, _, _ in kept] == before else kept
-    except BaseException:  # noqa: BLE001  (the model may have replaced what says so)
-        return kept
+            if [get() for get in self._gets] == self._before:
+                return []
+        except BaseException:  # noqa: BLE001, S110  (the model may have replaced what says so)
+            pass
+        kept = list(zip(self._gets, self._puts, self._before, strict=True))
+        return kept + kept[: len(_PRECISE)]
 
 
 def set_back(kept: Kept) -> None:
@@ -88,17 +93,14 @@ def set_back(kept: Kept) -> None:
 def put_back() -> Iterator[None]:
     """Within, settings, loggers and random numbers may change."""
     with turn(), warnings.catch_warnings():
-        before = settings()
-        table = logging.root.manager.loggerDict.values()
-        loggers = [(each, logger_says(each)) for each in table if isinstance(each, logging.Logger)]
+        before, loggers = Settings(), _Loggers()
         try:
             yield
         finally:
-            for each in changed(before):
+            for each in before.changed():
                 with suppress(Exception):  # the others are to be brought back all the same
                     set_back(each)
-            for logger, said in loggers:
-                logger_back(logger, said)
+            loggers.back()
 
 
 def _settings() -> list[tuple[Any, ...]]:
@@ -344,6 +346,11 @@ def _precision(which: tuple[str, str]) -> Setting:
         partial(torch._C._get_fp32_precision_getter, *which),
         partial(torch._C._set_fp32_precision_setter, *which),
     )
+
+
+_PRECISE = tuple(
+    map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter"))
+)
 
 
 def _unhooked(before: str | None) -> None:
@@ -696,12 +703,12 @@ def _timer(which: int, clock: Callable[[], float]) -> Setting:
     return get, put
 
 
-def _limits() -> dict[int, tuple[int, int]]:
-    return {kind: resource.getrlimit(kind) for kind in _LIMITS}
+def _limits() -> list[tuple[int, int]]:
+    return list(map(resource.getrlimit, _LIMITS))
 
 
-def _limit(before: dict[int, tuple[int, int]]) -> None:
-    for kind, pair in before.items():
+def _limit(before: list[tuple[int, int]]) -> None:
+    for kind, pair in zip(_LIMITS, before, strict=True):
         if resource.getrlimit(kind) != pair:
             resource.setrlimit(kind, pair)
 
@@ -771,8 +778,39 @@ def logger_back(logger: Any, before: Any) -> None:
         logger.manager._clear_cache()
 
 
+class _Loggers:
+    """What all loggers that have a name go by."""
+
+    def __init__(self) -> None:
+        table = logging.root.manager.loggerDict.values()
+        self._all = [each for each in table if isinstance(each, logging.Logger)]
+        self._said = self._say()
+
+    def _say(self) -> tuple[list[Any], list[Any]]:
+        """What `logger_says` of each, but for what all have in common, which is among the settings."""
+        held = map(_HAS, self._all)  # most have nothing
+        return list(map(_SAYS, self._all)), [(h[:], f[:]) if h or f else None for h, f in held]
+
+    def back(self) -> None:
+        """Let them go by it again."""
+        if self._say() != self._said:
+            for logger, said, held in zip(self._all, *self._said, strict=True):
+                logger_back(logger, (*said, logger.manager.disable, *(held or ([], []))))
+
+
+_SAYS, _HAS = attrgetter("level", "disabled", "propagate"), attrgetter("handlers", "filters")
+
+
 def _loggers(logging: Any) -> tuple[frozenset[str], int]:
-    return frozenset(logging.root.manager.loggerDict), len(sys.modules)
+    table = logging.root.manager.loggerDict
+    now = len(table), next(reversed(table), None)  # whoever makes one puts it behind the others
+    if _NAMES[0] != now:
+        _NAMES[:] = now, frozenset(table)
+    return _NAMES[1], len(sys.modules)
+
+
+_NAMES: list[Any] = [None, frozenset()]
+"""The names of all loggers, as long as there are as many, and the last is the same."""
 
 
 def _loggers_back(logging: Any, before: tuple[frozenset[str], int]) -> None:
@@ -902,10 +940,8 @@ def _safe_back(before: tuple[set[Any], int]) -> None:
 
 
 _FIXED: tuple[Setting, ...] = (
-    *(precisions := tuple(
-        map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")))),
+    *_PRECISE,
     *_switches(),
-    *precisions,  # once more: the older switches set them
     (_keys, _keys_put),
     (_get_current_function_mode_stack, set_function_modes),
     (dispatching._get_current_dispatch_mode_stack, set_dispatch_modes),

@@ -189,11 +189,7 @@ class Reach:
     @classmethod
     def of(cls, roots: Iterable[Any], replaced: Iterable[Any] = ()) -> Reach:
         """What is reachable from some objects, but not what only the `replaced` tables hold."""
-        found = cls(frozenset(map(id, replaced)))
-        found._kinds.update(dict.fromkeys(_LEAVES))
-        found._kinds.update(dict.fromkeys((dict, OrderedDict), Reach._dict))
-        found._kinds[defaultdict] = Reach._keyed
-        found._kinds.update(dict.fromkeys((list, set, deque), Reach._holder))
+        found = cls(frozenset(map(id, replaced)), _kinds=_USUAL.copy())
         found._wanted |= _CALLED
         found._look(roots)
         found._follow()
@@ -741,6 +737,14 @@ def unheard() -> Iterator[None]:
                 with suppress(Exception):  # the others are to be brought back all the same
                     back(item)
 
+
+_USUAL: dict[type, Callable[[Reach, Any], None] | None] = {
+    **dict.fromkeys(_LEAVES),
+    **dict.fromkeys((dict, OrderedDict), Reach._dict),
+    defaultdict: Reach._keyed,
+    **dict.fromkeys((list, set, deque), Reach._holder),
+}
+"""How objects of Python's own classes are looked at."""
 
 _OF_A_LOOK = (
     "stateful arrays caches iterators _empty _tables _holders _common _objects _slots _classes _functions "
