@@ -30,10 +30,11 @@ def idles(other: threading.Thread) -> bool:
 
 def alone() -> bool:
     """Whether there is no other thread that does anything by itself, of whatever makes threads."""
-    there = sys._current_frames().keys()
-    return len(there) == 1 or there - {t.ident for t in threading.enumerate() if idles(t)} == {
-        threading.get_ident()
-    }
+    # No variable has the frames: this one is among them, and with those above it would lead to itself.
+    if len(sys._current_frames()) == 1:
+        return True
+    idle = {other.ident for other in threading.enumerate() if idles(other)}
+    return sys._current_frames().keys() - idle == {threading.get_ident()}
 
 
 def of_ones_own() -> set[str]:

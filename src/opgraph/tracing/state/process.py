@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from copy import copy
@@ -56,6 +56,7 @@ class Settings:
 
     def __init__(self) -> None:
         self._gets, self._puts = _settings()
+        self._before: Sequence[Any] = []
         with suppress(RuntimeError, AttributeError):
             self._before = [get() for get in self._gets]
             return
@@ -63,7 +64,8 @@ class Settings:
         for get, put in zip(self._gets, self._puts, strict=True):
             with suppress(RuntimeError, AttributeError):
                 found.append((get, put, get()))
-        self._gets, self._puts, self._before = map(list, zip(*found, strict=True))
+        self._gets, self._puts, before = zip(*found, strict=True)
+        self._before = list(before)
 
     def changed(self) -> list[Kept]:
         """What is to be set back: nothing, or all of it, unless it surely is as it was, for to set one may
@@ -71,7 +73,7 @@ class Settings:
         try:
             if [get() for get in self._gets] == self._before:
                 return []
-        except BaseException:  # noqa: BLE001, S110  (the model may have replaced what says so)
+        except BaseException:  # noqa: BLE001  (the model may have replaced what says so)
             pass
         kept = list(zip(self._gets, self._puts, self._before, strict=True))
         return kept + kept[: len(_PRECISE)]
@@ -348,9 +350,7 @@ def _precision(which: tuple[str, str]) -> Setting:
     )
 
 
-_PRECISE = tuple(
-    map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter"))
-)
+_PRECISE = tuple(map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")))
 
 
 def _unhooked(before: str | None) -> None:
