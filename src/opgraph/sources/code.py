@@ -132,7 +132,7 @@ def modules_apart() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in [n for n in sys.modules if n.partition(".")[0] in _ASIDE]:
+        for name in [n for n in sys.modules if n.partition(".")[0] in _ASIDE] if _ASIDE else ():
             del sys.modules[name]
         sys.modules.update(_ASIDE)
         _ASIDE.clear()

@@ -397,11 +397,8 @@ class Reach:
         self.tensors[id(item)] = item
         if type(item) not in self._types:
             self._class(type(item))
-        if not item.is_leaf:
-            self._look((item.grad_fn,))
-        elif item.grad is not None:
-            self._look((item.grad,))
-        self._look((item.__dict__, *(getattr(item, name, None) for name in _HOOKS)))
+        known = item.grad if item.is_leaf else item.grad_fn
+        self._look((item.__dict__, known, *[getattr(item, name, None) for name in _HOOKS]))
 
     def _node(self, item: Any) -> None:
         """What autograd knows of an operator: what somebody put there, and what came before."""
@@ -728,7 +725,10 @@ class Reach:
 def unheard() -> Iterator[None]:
     """Within, opgraph may work, of which modes that are on around it keep nothing."""
     modes = (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack())
-    found = Reach.of(modes) if modes else Reach()
+    if not modes:
+        yield
+        return
+    found = Reach.of(modes)
     try:
         yield
     finally:
