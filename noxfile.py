@@ -60,9 +60,10 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv")
 def newest(session: nox.Session) -> None:
-    """The same at the newest versions there are."""
-    session.install("-e", ".[dev]")
+    """The same at the newest versions there are, and experiment loggers that are not in `dev`."""
+    session.install("-e", ".[dev]", "wandb", "mlflow")
     session.run("pytest", "-n", "0", "-m", "not slow", *session.posargs)
+    session.run("pytest", "-n", "0", "tests/integrations/test_loggers.py")
 
 
 @nox.session(venv_backend="uv|venv")

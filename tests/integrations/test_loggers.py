@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +50,39 @@ def test_tensorboard_reads_what_is_logged(tmp_path: Path) -> None:
     assert "opgraph/costliest" in tags["images"]
     (point,) = events.Scalars("opgraph/parameters")
     assert (point.step, point.value) == (3, 11689512)
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize("logger", ["tensorboard", "wandb", "mlflow"])
+def test_the_lines_of_the_docs_log_the_figures_and_the_page(logger: str, tmp_path: Path) -> None:
+    pytest.importorskip(logger, reason=f"{logger} is not installed (nox -s newest brings it)")
+    page = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    lines = blocks[0] + next(block for block in blocks[1:] if logger in block)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    ran = subprocess.run(
+        [sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=env | {"WANDB_SILENT": "true", "MPLBACKEND": "agg"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    kept = {
+        file.suffix
+        for file in tmp_path.rglob("*")
+        if file.parent != tmp_path and file.stat().st_size
+    }
+    assert (
+        kept
+        >= {
+            "tensorboard": {".0"},
+            "wandb": {".wandb", ".png", ".html"},
+            "mlflow": {".png", ".html"},
+        }[logger]
+    )
+    if logger == "mlflow":
+        with sqlite3.connect(tmp_path / "mlflow.db") as found:
+            logged = dict(found.execute("select key, value from metrics"))
+        assert logged["opgraph/flops"] == 3628146688
 
 
 def test_a_card_has_metadata_that_hubs_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,5 @@
 """What experiment loggers take, by their own plain interfaces: a dictionary of figures, a figure, a page.
-
-wandb.log(scalars(p)); mlflow.log_metrics(scalars(p))
-wandb.log({"costs": wandb.Image(figure(p))}); mlflow.log_figure(figure(p), "costs.png")
-p.view("model.html"); wandb.log({"model": wandb.Html("model.html")}); mlflow.log_artifact("model.html")
-to_tensorboard(SummaryWriter("runs"), p)
+docs/ci.md has the lines for TensorBoard, W&B and MLflow.
 """
 
 from __future__ import annotations
