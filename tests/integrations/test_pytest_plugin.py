@@ -120,3 +120,23 @@ def test_the_plugin_imports_nothing_of_torch() -> None:
     heavy = "{'torch', 'rich', 'msgspec'}"
     code = f"import sys, opgraph.integrations.pytest_plugin; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_what_is_refused_is_said_at_the_line_of_the_test(tmp_path: Path) -> None:
+    (tmp_path / "test_refused.py").write_text(
+        "from torch import nn, ones\n\n"
+        "def test_gate(opgraph_profile):\n"
+        "    opgraph_profile.check(opgraph_profile(nn.Linear(4, 4), ones(1, 4)), 'flopz > +2%')\n\n"
+        "def test_name(opgraph_profile):\n"
+        "    opgraph_profile('resnet81')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "opgraph.integrations.pytest_plugin", "-q"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    shown = done.stdout.partition("short test summary")[0]
+    assert "GateError: 'flopz' is no quantity" in shown
+    assert "UnknownModel: no source knows a model resnet81" in shown
+    assert re.findall(r"^(\S+\.py):\d+:", shown, re.MULTILINE) == ["test_refused.py"] * 2

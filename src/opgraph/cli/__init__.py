@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import os
+import re
 import sys
 from collections.abc import Container, Sequence
 from contextlib import suppress
@@ -161,7 +162,14 @@ class _Parser(OptionParser):
                 self.error(
                     f"{self.prog} takes no {names[0]}", hint or f"it is for {', '.join(takers)}"
                 )
-            self.error(f"unrecognized arguments: {' '.join(unknown)}", hint)
+            if any(word.startswith("-") for word in unknown):
+                self.error(f"unrecognized arguments: {' '.join(unknown)}", hint)
+            ends = [word for word in re.split("[-:]", unknown[0]) if word.isdigit()]
+            if "--start" in known and ends:
+                hint = f"--start {ends[0]} --end {ends[-1]} is a range of nodes"
+            taken = [f"one {a.metavar or a.dest}" for a in self._actions if not a.option_strings]
+            takes = " and ".join(taken) or "no argument"
+            self.error(f"{self.prog} takes {takes}, and {unknown[0]:.60} is one more", hint)
         return found, unknown
 
 

@@ -331,6 +331,11 @@ def view_from(
     given = _answers(args)
     form = getattr(args, "format", None)
     if form is not None:
+        from opgraph.views import views_of
+
+        known = [v.name.removeprefix(f"{result}-") for v in views_of(result) if v.name != result]
+        if form not in known:
+            raise RenderError(f"there is no format {form!r:.40}", hint=one_of(form, known))
         view = view_named(form if result == "costed" else f"{result}-{form}")
     elif given and given[0] != "output":
         view = view_named(given[0] if result == "costed" else f"{result}-{given[0]}")

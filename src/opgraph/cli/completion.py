@@ -66,13 +66,20 @@ def _models(prefix: str, **_: object) -> list[str]:
     from opgraph.sources.known import typed
 
     files = FilesCompleter(("json", "py", "pt", "pth", "pt2", "yaml"))
-    return [*(n for n in typed() if n.startswith(prefix)), *files(prefix)]
+    return [*typed(prefix), *files(prefix)]
 
 
 def _devices(**_: object) -> list[str]:
     from opgraph.hardware.devices import files
 
     return sorted(files())
+
+
+def _formats(parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    from opgraph.cli.export import formats
+    from opgraph.views.tables import FORMS
+
+    return formats() if parsed_args.command == "export" else [*FORMS]
 
 
 def _sources(**_: object) -> list[str]:
@@ -90,5 +97,6 @@ def _tasks(**_: object) -> list[str]:
 _VALUES: dict[str, Callable[..., list[str]]] = {
     "model": _models, "specs": _models, "models": _models, "patterns": _models, "against": _models,
     "hardware": _devices, "device": _devices, "source": _sources, "task": _tasks,
+    "format": _formats,
 }  # fmt: skip
 """Of which arguments the values are listed, by what; those of a closed set are argparse's own choices."""

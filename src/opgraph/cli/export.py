@@ -46,13 +46,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.format is None and args.output is None:
-        raise RenderError("which format?", hint=f"-o FILE, or --format {'|'.join(_formats())}")
+        raise RenderError("which format?", hint=f"-o FILE, or --format {'|'.join(formats())}")
     exporter = exporter_for(args.output, args.format)
     if exporter is not None and not _is_view(args):
         return _export(exporter, args)
-    if args.format is not None and args.format not in _formats():
+    if args.format is not None and args.format not in formats():
         raise RenderError(
-            f"there is no format {args.format!r}", hint=f"one of {', '.join(_formats())}"
+            f"there is no format {args.format!r}", hint=f"one of {', '.join(formats())}"
         )
     view = view_from(args, usual="table")
     costed = costed_from(args)
@@ -69,7 +69,7 @@ def _is_view(args: argparse.Namespace) -> bool:
     return args.format is None and name.endswith(tuple(ends))
 
 
-def _formats() -> list[str]:
+def formats() -> list[str]:
     """The names of all formats, those of a profile and those that need the model."""
     return [*(v.name for v in views_of("costed")), *(e.name for e in EXPORTERS)]
 

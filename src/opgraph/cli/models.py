@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_options, form_of, refuse_unheeded
 from opgraph.cli.output import color, show, tell, width
+from opgraph.record import units
 from opgraph.record.errors import RenderError, UnknownModel, one_of
 from opgraph.sources.registry import listed, suggestion
 
@@ -86,9 +87,16 @@ def _chosen(args: argparse.Namespace, latencies: Mapping[str, float]) -> list[Li
         if not any(args.task in task for task in tasks):
             raise UnknownModel(f"no task is called {args.task}", hint=one_of(args.task, tasks))
         found = [f for f in found if args.task in f.facts.task]
-    for most, of in ((args.max_params, "parameters"), (args.max_flops, "flops")):
-        if most is not None:
-            found = [f for f in found if (n := getattr(f.facts, of)) is not None and n <= most]
+    for option, of in (("max_params", "parameters"), ("max_flops", "flops")):
+        most = getattr(args, option)
+        if most is None:
+            continue
+        known = [(n, f) for f in found if (n := getattr(f.facts, of)) is not None]
+        found = [f for n, f in known if n <= most]
+        if known and not found:
+            least = units.count(min(n for n, _ in known))
+            raise UnknownModel(f"none of them is known to have at most {units.count(most)} {of}",
+                               hint=f"the least has {least}")  # fmt: skip
     if args.sort == "name":
         found.sort(key=lambda f: f.name)
     elif args.sort == "time":

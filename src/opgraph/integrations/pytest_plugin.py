@@ -17,6 +17,8 @@ from urllib.parse import quote
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opgraph.results import Profile
 
 FOLDER = "opgraph-profiles"
@@ -42,21 +44,22 @@ class Profiler:
         """What `opgraph.profile` gives."""
         import opgraph
 
-        return opgraph.profile(model, *args, **options)
+        __tracebackhide__ = True
+        found: Profile = _plainly(opgraph.profile, model, *args, **options)
+        return found
 
     def check(self, profile: Profile, *gates: str, hardware: str | None = None) -> None:
         """Fail the test when a gate breaks against the profile that is kept (`"flops > +2%"`), or without
         gates when anything of the graph's costs differs. The first time it is an error to have none."""
         import opgraph
 
+        __tracebackhide__ = True
+        _plainly(opgraph.compare, profile, profile, fail_if=gates, hardware=hardware)  # can be read
         self._kept += 1
         more = f"-{self._kept}" if self._kept > 1 else ""
         name = f"{self._node.path.stem}-{_name(self._node.nodeid)}{more}.json"
         file = self._node.path.parent / FOLDER / name
         if self._node.config.getoption("--opgraph-update"):
-            opgraph.compare(
-                profile, profile, fail_if=gates, hardware=hardware
-            )  # gates that can be read
             file.parent.mkdir(exist_ok=True)
             profile.save(file)
             return
@@ -64,7 +67,8 @@ class Profiler:
             pytest.fail(
                 f"{_short(file)} is not there: pytest --opgraph-update writes it", pytrace=False
             )
-        found = opgraph.compare(opgraph.load(file), profile, fail_if=gates, hardware=hardware)
+        before = _plainly(opgraph.load, file)
+        found = _plainly(opgraph.compare, before, profile, fail_if=gates, hardware=hardware)
         totals = found.to_dict()["totals"]
         changed = any(len({str(v) for v in values}) > 1 for values in totals.values())
         if found.broken if gates else changed or any(found.to_dict()["changes"]):
@@ -74,6 +78,17 @@ class Profiler:
                 "pytest --opgraph-update takes it as it is now",
                 pytrace=False,
             )
+
+
+def _plainly(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function of opgraph. What it refuses is shown at the line of the test, and none of its own."""
+    from opgraph.record.errors import OpgraphError
+
+    __tracebackhide__ = True
+    try:
+        return function(*args, **options)
+    except OpgraphError as error:
+        raise error.with_traceback(None)  # noqa: B904
 
 
 def _name(test: str) -> str:

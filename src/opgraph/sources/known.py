@@ -63,9 +63,14 @@ def tasks() -> list[str]:
     return sorted({f.task for rows in _table().values() for f in rows.values()} - {""})
 
 
-def typed() -> list[str]:
-    """All names as they are typed bare, so without those that are only a part or a type of a model."""
-    return [n for s, rows in _table().items() if s not in ("hf-type", "diffusers") for n in rows]
+def typed(prefix: str = "") -> list[str]:
+    """All names that begin so as they are typed: bare, without those that are only a part or a type of a
+    model, or with their source in front, where the prefix has one."""
+    source, colon, _ = prefix.partition(":")
+    if colon:
+        return [n for n in (f"{source}:{name}" for name in names(source)) if n.startswith(prefix)]
+    bare = (n for s, rows in _table().items() if s not in ("hf-type", "diffusers") for n in rows)
+    return [n for n in bare if n.startswith(prefix)]
 
 
 def names(source: str) -> Mapping[str, str]:

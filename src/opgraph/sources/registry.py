@@ -189,7 +189,8 @@ def _no_model_in(file: str) -> SourceError:
     """What to raise for a file that is there, and that no source can read."""
     hint = {
         ".py": f"name what makes the model in it: {file}:build",
-        ".json": f"a saved profile has no model: name that, or open the profile by opgraph.load({file!r})",
+        ".json": "a saved profile has costs and no model: give the model's name, or in Python "
+        f"opgraph.load({file!r})",
     }.get(Path(file).suffix, _READABLE)
     return SourceError(f"{file} is no file that holds a model", hint=hint)
 

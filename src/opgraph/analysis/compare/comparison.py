@@ -317,8 +317,11 @@ def parse_gate(text: str, device: Device | None = None) -> Gate:
     known = {q.name: q for q in (*quantities(device), MEASURED)}
     what = known.get(name.lower())
     if what is None:
-        timed = name.lower() in {q.name for q in TIMED}
-        hint = "--hardware DEVICE predicts it" if timed else did_you_mean(name.lower(), known, 1)
+        hint = did_you_mean(name.lower(), known, 1)
+        if name.lower() in {q.name for q in TIMED}:
+            hint = "--hardware DEVICE predicts it"
+        elif name.lower() in ("time", "seconds"):
+            hint = "it is called latency, and --hardware DEVICE predicts it"
         raise GateError(f"{name!r} is no quantity: one of {', '.join(known)}", hint=hint)
     value = float(number) * (-1 if direction == "-" else 1)
     if unit == "%":

@@ -34,7 +34,7 @@ def card(costed: CostedRecord) -> str:
         "bytes": t.bytes,
         "peak_memory_bytes": costed.peak_memory,
         "coverage": round(t.coverage, 4),
-        "predicted_seconds": {device.id: p.seconds for device, p in timed},
+        "predicted_seconds": {device.id: float(f"{p.seconds:.4g}") for device, p in timed},
     }
     rows = [
         ("Parameters", f"{units.count(t.parameters)} ({units.size(t.weight_bytes)})"),

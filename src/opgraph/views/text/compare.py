@@ -112,7 +112,8 @@ def _by_module(
     room = width - figures - label - 2
     b = letter(other)
     metric = _metric(change)
-    heads = [name.rjust(_FIGURE) for name in (f"{metric.head} A", f"{metric.head} {b}")]
+    mixed = metric.head == "FLOPs" and any(_in_bytes(c, metric) for c in shown)
+    heads = [f"{'cost' if mixed else metric.head} {side}".rjust(_FIGURE) for side in ("A", b)]
     head = fit("", label) + "".join(heads) + f"{b} vs A".rjust(_CHANGE)
     yield Text(head + ("  what differs" if room >= 24 and told and not once else ""), "bold")
     for c in shown:
@@ -133,6 +134,8 @@ def _by_module(
             yield Text(
                 indent + fit(", ".join(c.details), width - len(indent)).rstrip(), style="dim"
             )
+    if mixed:
+        yield Text("  cost: FLOPs, or bytes where there are none", style="dim")
     deeper = sum(worth_showing(c) for c in change.walk()) - len(shown)
     if deeper > 0:
         yield Text(f"  … and {deeper} more below; --depth N shows them", style="dim")
@@ -203,12 +206,15 @@ def _metric(whole: Change) -> _Metric:
     return next((m for m in _METRICS if len(set(m.values(whole))) > 1), _BYTES)
 
 
+def _in_bytes(change: Change, metric: _Metric) -> bool:
+    """Whether a module has no FLOPs to compare, and bytes instead."""
+    return metric.head == "FLOPs" and not any(metric.values(change)) and any(_BYTES.values(change))
+
+
 def _cells(change: Change, metric: _Metric) -> list[str]:
     """What a module costs before and after, and the change: in bytes where it has no FLOPs to compare."""
+    metric = _BYTES if _in_bytes(change, metric) else metric
     values = metric.values(change)
-    if metric.head == "FLOPs" and not any(values):
-        metric = _BYTES
-        values = metric.values(change)
     if not any(values):
         return ["", "", ""]
     written = ["—" if v is None else metric.written(v) for v in values]
