@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import pickle
 from dataclasses import replace
@@ -94,6 +95,47 @@ def test_a_way_by_the_values_of_inputs_is_a_remark() -> None:
         found = opgraph.profile(Forked(), inputs=(x,))
         assert found.totals.macs == macs
         assert [r.code for r in found.remarks] == ["branch"]
+
+
+class Looking(nn.Module):
+    """Goes its way by the tokens that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.narrow, self.wide = nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 8)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        found = self.table(input_ids)
+        if attention_mask.all():
+            found = found + 1
+        return self.wide(found) if (input_ids + 1 > 5).any() else self.narrow(found)
+
+
+@pytest.mark.live
+def test_a_way_by_the_values_of_made_up_integers_is_a_remark() -> None:
+    made = opgraph.profile(Looking(), batch_size=1, seq_len=8)
+    assert [(r.code, "random integers" in r) for r in made.remarks] == [("branch", True)]
+    for ids, macs in ((torch.full((1, 8), 8), 256), (torch.zeros(1, 8, dtype=torch.int64), 128)):
+        given = opgraph.profile(Looking(), inputs=(ids, torch.ones_like(ids)))
+        assert (given.totals.macs, given.remarks) == (macs, ())
+
+
+@pytest.mark.live
+def test_tokens_that_are_looked_up_choose_no_way() -> None:
+    assert opgraph.profile("gpt2", seq_len=4).remarks == ()
+
+
+@pytest.mark.live
+def test_a_check_has_those_of_its_tracers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "looking.py"
+    file.write_text("import torch\nfrom torch import nn\n\n\n" + inspect.getsource(Looking))
+    asked = ["check", f"{file}:Looking", "--seq-len", "8", "--tracer", "fx", "--no-counters"]
+    assert main([*asked, "--json"]) == 0
+    said = capsys.readouterr()
+    assert [r["code"] for r in json.loads(said.out)["remarks"]] == ["branch"]
+    assert said.err.count("(branch)") == 1
 
 
 @pytest.mark.parametrize("arguments", [["explore"], ["explore", "--op", "conv2d"], ["compare"]])

@@ -583,9 +583,8 @@ def costed(
     return CostedRecord(*terms(profile, hardware, **asked))
 
 
-PerHour: TypeAlias = float | None
 Terms: TypeAlias = (
-    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], PerHour]"
+    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], float | None]"
 )
 
 ASKED = (

@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     options = {n: getattr(args, n) for n in names(*CAPTURED) if n in args.given and n != "tracer"}
     with progress():
         found = check(args.model, tracers=tracers, counters=args.counters, **options)
-    first = found.trials[0].profile
     text = partial(check_text, found, color=color(), width=width(), verbose=args.verbose)
     tell(form, text, found.rows, found.to_dict)
-    say_remarks(() if first is None else first.model.notes)
+    say_remarks(found.remarks)
     return 0 if found.agree else 1

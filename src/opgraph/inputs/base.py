@@ -63,14 +63,15 @@ class Example:
     """Arguments of one call of the model. Tensors are on the CPU (floating-point ones may be on meta).
 
     `notes` say what of the model's inputs was left out, and why; `guessed` are the arguments of which
-    nothing but the model's layers says what they are. `beside` is what else of the caller's own a run
-    calls: the loss of a step of training.
+    nothing but the model's layers says what they are, and `drawn` those that are random integers. `beside`
+    is what else of the caller's own a run calls: the loss of a step of training.
     """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()
     beside: tuple[Any, ...] = ()
 
     @property

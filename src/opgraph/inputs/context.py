@@ -6,7 +6,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -72,6 +73,8 @@ class Context:
     made: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
+    drawn: set[str] = field(default_factory=set)
+    _made_now: list[str] = field(default_factory=list)
 
     @cached_property
     def generator(self) -> torch.Generator:
@@ -114,8 +117,16 @@ class Context:
         """An argument of the call, as given or as its own rule makes it; None where there is no rule."""
         if name not in self.made:
             rule = RULES.get(name)
-            self.made[name] = rule.make(self) if rule else None
+            with self.making(name):
+                self.made[name] = rule.make(self) if rule else None
         return self.made[name]
+
+    @contextmanager
+    def making(self, name: str) -> Iterator[None]:
+        """Within, an argument of that name is made: it is noted where it is of random integers."""
+        self._made_now.append(name)
+        yield
+        self._made_now.pop()
 
     def beside(self, name: str) -> Any:
         """Another argument of the call; None where `forward` does not take it."""
@@ -313,6 +324,7 @@ class Context:
 
     def ids(self, *shape: int, below: int | None = None) -> Tensor:
         """Random ids inside the vocabulary that mean nothing special (no padding, no end)."""
+        self.drawn.update(self._made_now[-1:])
         most = below or self.vocabulary
         special = self._special if below is None else set()
         plain = [i for i in range(min(most, 1000 + len(special))) if i not in special] or [0]

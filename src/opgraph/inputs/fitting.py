@@ -71,6 +71,8 @@ def _arguments(example: Example, names: list[str]) -> dict[str, Tensor]:
 
 def _with(example: Example, names: list[str], name: str, value: Tensor) -> Example:
     place = names.index(name)
+    others = tuple(other for other in example.drawn if other != name)
+    example = replace(example, drawn=others if value.is_floating_point() else (*others, name))
     if place < len(example.args):
         args = (*example.args[:place], value, *example.args[place + 1 :])
         return replace(example, args=args)

@@ -44,7 +44,8 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
                 f"{name} is given a shape twice: by input_shape, as the first input, and by name",
                 hint="leave out one of them",
             )
-        context.made[name] = _asked(context, name, spec)
+        with context.making(name):
+            context.made[name] = _asked(context, name, spec)
     placeholders(context)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -57,7 +58,8 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
         required = parameter.default is parameter.empty
         if value is None:
             if context.required(parameter.name):
-                value = _guess(context)
+                with context.making(parameter.name):
+                    value = _guess(context)
             if value is None and not required:
                 continue
             (missing if value is None else context.guessed).append(parameter.name)
@@ -77,7 +79,8 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
         context.notes.append(Remark("guessed-inputs", note))
     known = request.input_shape is not None or "input_size" in model.hints
     guessed = () if known else (*main, *context.guessed)
-    example = Example(tuple(args), kwargs, tuple(context.notes), guessed)
+    drawn = tuple(sorted(context.drawn))
+    example = Example(tuple(args), kwargs, tuple(context.notes), guessed, drawn)
     _check_agreement(model, request, example)
     return example
 
@@ -122,7 +125,8 @@ def _of_shape(usual: Context, shape: tuple[int, ...]) -> Context:
         if isinstance(value, list):
             context.made[name] = [context.floats(*shape[1:]) for _ in range(shape[0])]
         else:
-            context.made[name] = context.floats(*shape) if floating else context.ids(*shape)
+            with context.making(name):
+                context.made[name] = context.floats(*shape) if floating else context.ids(*shape)
         context.guessed += [name] * guessed
         return context
     raise InputError(

@@ -31,6 +31,7 @@ from opgraph.record.targets import Target
 from opgraph.record.turns import replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import begin, current
+from opgraph.tracing.capture.kernels import MADE_UP
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
@@ -271,6 +272,10 @@ def _recorded(
         return _Recorded(None, reason)
     recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
     inputs = tuple(recorder.source(tensor, name) for name, tensor in named(module, args, kwargs))
+    # No name here for one of them, which would hold it for as long as the run takes.
+    recorder.capture.are_random(
+        (t for n, t in named(module, args, kwargs) if n in stage.drawn), MADE_UP
+    )
     result, error = recorder.run(lambda: run(recorder))
     if isinstance(error, OutOfMemory):
         return _Recorded(None, error, alive=recorder.release())
@@ -310,7 +315,8 @@ def _idle(graph: Graph) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A model ready to be called: the arguments, its weights, the mode of its fake tensors, the guard of
-    what was there before, and all modes of which there may be fake tensors afterwards."""
+    what was there before, all modes of which there may be fake tensors afterwards, and the names of the
+    arguments that were drawn at random."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -318,6 +324,7 @@ class Stage:
     mode: FakeTensorMode | None
     guard: Guard
     modes: list[weakref.ref[FakeTensorMode]]
+    drawn: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -397,7 +404,8 @@ def staged(
                 before.restore()
                 guard.lacking.clear()
         stack.callback(guard.restore_late)
-        yield Stage(args, kwargs, weights, mode, guard, [] if mode is None else [weakref.ref(mode)])
+        modes = [] if mode is None else [weakref.ref(mode)]
+        yield Stage(args, kwargs, weights, mode, guard, modes, example.drawn)
 
 
 def arguments(

@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from opgraph.analysis.cost.fragments import fragments
 from opgraph.analysis.cost.totals import Cost, cost_of, totals
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record.graph import Graph, Node, Scope
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,12 @@ class Agreement:
     @property
     def reference(self) -> Trial | None:
         return next((t for t in self.trials if t.whole), None)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """Those on what any tracer found, each once."""
+        found = (CostedRecord(t.profile).remarks for t in self.trials if t.profile is not None)
+        return tuple(dict.fromkeys(remark for each in found for remark in each))
 
     @property
     def agree(self) -> bool:
@@ -114,6 +122,7 @@ class Agreement:
                 for t in self.trials
             ],
             "counters": [{**asdict(r), "reasons": self.reasons(r)} for r in self.readings],
+            "remarks": [r.to_dict() for r in self.remarks],
         }
 
     def rows(self) -> list[dict[str, str | int | float | bool | None]]:

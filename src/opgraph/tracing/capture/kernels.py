@@ -290,6 +290,13 @@ ONE_DRAW = Remark(
 )
 """The remark on a run in which Python was told what was drawn."""
 
+MADE_UP = Remark(
+    "branch",
+    "forward asks for values of inputs that are random integers, and may choose its way by them: figures "
+    "are those of its way with these",
+)
+"""The remark on a run in which Python was told what is in inputs that were made up."""
+
 
 BY_ARRAYS = Remark(
     "numpy",
@@ -377,7 +384,7 @@ class KernelCapture(TorchDispatchMode):
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
         self._repeated = 0  # kernels that are known, and so can be made again
         self._unknown: dict[int, Any] = {}  # memory of real tensors that a fake one was written to
-        self._drawn: dict[int, Any] = {}  # and of random numbers that have values
+        self._drawn: dict[Remark, dict[int, Any]] = {}  # and of random numbers that have values
         self._shown: dict[int, Any] = {}  # and of those that an array shares
         self._left = False  # values left torch as arrays
         self._depth = torch._C._len_torch_dispatch_stack() + 1
@@ -571,8 +578,8 @@ class KernelCapture(TorchDispatchMode):
                 return parts
         if func is _BROUGHT:
             self._came(args[0])
-        if self._drawn and self._chosen_by_draws(func, args):
-            self.notes[ONE_DRAW] = None
+        if self._drawn:
+            self.told(self._chosen_by_draws(func, args))
         writes = operator.mutated or operator.name in STATISTICS
         if writes and self.guard and self.guard.before(func, args, kwargs, self.memory.made):
             self._repeated -= 1  # has to be seen each time
@@ -673,7 +680,7 @@ class KernelCapture(TorchDispatchMode):
             self._repeated += func in _BLANK  # whatever it gives, nothing hangs on its values
             if operator.category == "collective":
                 out = exchange_alike(operator.name, args, out)
-        if self._drawn or (not fakes and _draws(func)):
+        if (self._drawn and fakes < len(tensors)) or (not fakes and _draws(func)):
             self._follow_draws(func, tensors, out)
         if type(out) is tuple and fakes:
             out = _apart(out, mode)
@@ -734,31 +741,43 @@ class KernelCapture(TorchDispatchMode):
         """What is computed from random numbers alone is random, too. A remark where one is asked for its
         value."""
         of_draws = any if self.fake_mode is not None else all
-        drawn = bool(given) and of_draws(map(self.is_drawn, given))
+        found = list(map(self.drawn, given))
+        drawn = next(filter(None, found), None) if of_draws(found) else None
         results = tensors_of((out,))
-        if drawn and not results:
-            self.notes[ONE_DRAW] = None
+        if not results:
+            self.told(drawn)
         if drawn or _draws(func):
-            for tensor in results:
-                if type(tensor) is Tensor and tensor.layout is torch.strided:
-                    _mark(self._drawn, tensor.untyped_storage())
+            self.are_random(results, drawn or ONE_DRAW)
 
-    def _chosen_by_draws(self, func: Any, args: tuple[Any, ...]) -> bool:
+    def _chosen_by_draws(self, func: Any, args: tuple[Any, ...]) -> Remark | None:
         """Whether random numbers say how large a result is: as a mask, or as what is looked for. Places are
         as many as there are."""
         if torch.Tag.dynamic_output_shape not in getattr(func, "tags", ()):
-            return False
+            return None
         masks = func in INDEXED
-        return any(
-            self.is_drawn(t) and not (masks and t.dtype not in _MASKS)
-            for t in tensors_of(args[1:] if masks else args)
+        says = (
+            t for t in tensors_of(args[1:] if masks else args) if not masks or t.dtype in _MASKS
         )
+        return next(filter(None, map(self.drawn, says)), None)
 
-    def is_drawn(self, tensor: Tensor) -> bool:
-        """Whether a real tensor has random numbers, or what was computed from them."""
+    def are_random(self, tensors: Iterable[Tensor], why: Remark) -> None:
+        """Tensors have random numbers: where they have values and Python asks for them, it is remarked."""
+        for tensor in tensors:
+            if type(tensor) is Tensor and tensor.layout is torch.strided:
+                _mark(self._drawn.setdefault(why, {}), tensor.untyped_storage())
+
+    def drawn(self, tensor: Tensor) -> Remark | None:
+        """The remark on a run that asks for values of a real tensor which are random numbers, or were
+        computed from them."""
         if not self._drawn or type(tensor) is not Tensor or tensor.layout is not torch.strided:
-            return False
-        return tensor.untyped_storage()._cdata in self._drawn
+            return None
+        place = tensor.untyped_storage()._cdata
+        return next((why for why, places in self._drawn.items() if place in places), None)
+
+    def told(self, why: Remark | None) -> None:
+        """Python is told values of a tensor for which there is such a remark."""
+        if why is not None:
+            self.notes[why] = None
 
     def _run_bodies(self, func: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
         """Operators that run functions: these run as often as without a compiler, and are counted."""

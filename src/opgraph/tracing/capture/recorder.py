@@ -54,7 +54,7 @@ from opgraph.record.turns import recorded, replaced
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import current, is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
-from opgraph.tracing.capture.kernels import OF_MANY, ONE_DRAW, KernelCapture
+from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
 from opgraph.tracing.capture.scopes import (
     Call,
@@ -876,8 +876,8 @@ class _Functions(TorchFunctionMode):
                 capture.lacking[id(func)] = f"forward {_READ[func]}"
             if func in _AS_VALUES and not capture.in_node and capture.is_unknown(args[0]):
                 capture.lacking[id(func)] = "forward takes values of a tensor out of torch"
-            if func in _AS_VALUES and not capture.in_node and capture.is_drawn(args[0]):
-                capture.notes[ONE_DRAW] = None
+            if func in _AS_VALUES and not capture.in_node:
+                capture.told(capture.drawn(args[0]))
             if func in _AS_ARRAYS and not capture.in_node:
                 capture.handed_out(args[0])
             if func in _OF_AUTOGRAD and not (capture.in_node or _is_grad_enabled()):

@@ -73,7 +73,7 @@ def pipelined(
         says = "the loss of what it returns" if found is None else found.says
         loss: Loss | None = Loss("schedule", says, lambda result: result)
         ids = given.pop("input_ids")
-        passed = Example((ids,), given, example.notes, example.guessed)
+        passed = replace(example, args=(ids,), kwargs=given)
         taken = ["input_ids"]
     else:
         stages, taken = _by_export(whole, path, ends, here, example, layout, group, spread)

@@ -51,8 +51,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
 from opgraph.tracing.state.process import Left, behind, own_of
 
-Undo = Callable[[], None]
-
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
 
