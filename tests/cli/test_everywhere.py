@@ -208,7 +208,7 @@ def test_plain_help_is_short_and_help_all_is_whole(capsys: pytest.CaptureFixture
     [
         ("profile m --input-shape 1 3 384 384", "a shape is one word", "--input-shape 1x3x384x384"),
         ("profile m 1 3 384 384", "a shape is one word", "--input-shape 1x3x384x384"),
-        ("profile m 384", "unrecognized arguments: 384", "opgraph profile --help"),
+        ("profile m 384", "takes one MODEL, and 384 is one more", "opgraph profile --help"),
         ("profile gpt2 --dtype int8", "are made by quantizing", "model.py:build"),
         ("profil gpt2", "no command profil", "profile"),
         ("completion bsh", "no shell bsh", "bash"),
