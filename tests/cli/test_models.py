@@ -50,10 +50,6 @@ def test_pages_and_tops_are_parts_of_the_same_list(capsys):
         ("--sort time", "--sort time is of the time on a device", "--hardware"),
         ("--sort bound", "'bound' is not a choice", "one of name, parameters, flops, time"),
         ("--max-params 1", "none of them is known to have at most 1 parameters", "the least has "),
-        (
-            "known to have at most",
-            "the least has ",
-        ),
         ("resnet18 --page 99", "there is no page 99", "the last one is 1"),
         ("resnet18 --examples", "the examples are of no one name", "leave the name out"),
         ("--top 3 --top 5", "--top was given twice", "one value"),
