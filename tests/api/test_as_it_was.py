@@ -116,6 +116,54 @@ def test_a_measured_model_leaves_nothing_outside_of_its_copy(mode: str) -> None:
     assert not CALLS
 
 
+SEEN = torch.zeros(4)
+
+
+class Watched(nn.Module):
+    """What a hook and a global keep of it: a copy has the same ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.layer.register_forward_hook(lambda _, __, out: self.note(out))
+
+    def note(self, out: torch.Tensor) -> None:
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(out.mean(0), alpha=0.1)  # type: ignore[operator]
+            SEEN.add_(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+class Counting(nn.Module):
+    """A loss that learns, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centre, self.calls = nn.Parameter(torch.ones(4)), 0
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, out: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.mean.lerp_(out.detach().mean(0), 0.5)  # type: ignore[operator]
+        return (out - self.centre).square().sum()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_a_measured_copy_writes_to_outside_of_itself(mode: str) -> None:
+    model, loss = Watched(), Counting()
+    options = {"mode": mode, "loss": loss} if mode == "train" else {}
+    opgraph.measure(model, torch.ones(2, 4), device="cpu", steps=2, **options)
+    kept = [SEEN, model.mean, loss.mean]
+    assert all(torch.equal(each, torch.zeros(4)) for each in kept)  # type: ignore[arg-type]
+    assert not any(each._version for each in kept)  # type: ignore[union-attr]
+    assert loss.calls == 0
+    assert loss.centre.grad is None
+
+
 @pytest.mark.live
 def test_a_recording_leaves_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)

@@ -68,6 +68,7 @@ def measured_profile(
 ) -> ProfileRecord:
     """The profile of a model with what a run of it took (see `measure`)."""
     from opgraph.measuring import measured, step_of
+    from opgraph.tracing.base import compiling, uncommented
     from opgraph.tracing.state.guard import guarded
 
     asked = options or Options()
@@ -85,11 +86,16 @@ def measured_profile(
         raise TraceError(f"the forward of {profile.model.name} failed{at}: {failed.failure}")
     _refuse_what_does_not_fit(profile, where, asked.memory_limit)
     tell("making weights …")
+    example = replace(example, beside=asked.called)
     reached = [built.module, *example.given]  # a copy of it refers to all that it does
-    with guarded(reached, heard=False):
+    with guarded(reached, heard=False, device=where.type) as guard:
         step = step_of(built, example, asked, where)
         tell("running …")
-        return replace(profile, measured=measured(profile, step, where, steps))
+        with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
+            step.ready(None)()  # what it writes to that is not its own is copied before
+        run = measured(profile, step, where, steps)
+    left = [remark for remark in guard.remarks if remark not in profile.model.notes]
+    return replace(profile, measured=run, model=profile.model.noting(*left))
 
 
 class Recording:

@@ -551,8 +551,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     from opgraph.tracing.modes.training import Training, still_parts
 
     still = still_parts(model.module)
-    if callable(options.loss):
-        example = replace(example, beside=(options.loss,))
+    example = replace(example, beside=options.called)
     make = partial(
         Training,
         options.optimizer,

@@ -367,6 +367,11 @@ class Options:
         return one
 
     @property
+    def called(self) -> tuple[Any, ...]:
+        """What of the caller's own a run calls beside the model: the loss that is given."""
+        return (self.loss,) if callable(self.loss) else ()
+
+    @property
     def sized(self) -> bool:
         """Whether a size of the inputs was asked for."""
         return any(getattr(self, name) for name, each in options_of(Options).items() if each.size)

@@ -365,16 +365,14 @@ def staged(
         stack.enter_context(torch.set_grad_enabled(gradients))
         stack.callback(_set_fast_layers, torch.backends.mha.get_fastpath_enabled())
         _set_fast_layers(False)  # noqa: FBT003
-        if "torch._dynamo" in sys.modules:
-            # Otherwise nothing is compiled, and it is slow to import.
-            stack.enter_context(torch.compiler.set_stance(stance))
+        stack.enter_context(compiling(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(uncommented())
         compiler, raised = torch.compiler, compile_flags != "none"
-        compiling = raised or compiler._is_compiling_flag
+        compiled = raised or compiler._is_compiling_flag
         exporting = compile_flags == "exporting" if raised else compiler._is_exporting_flag
-        stack.enter_context(replaced(compiler, "_is_compiling_flag", compiling))
+        stack.enter_context(replaced(compiler, "_is_compiling_flag", compiled))
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
         set_eval(modules)
         if current() is None:
@@ -406,6 +404,13 @@ def staged(
         stack.callback(guard.restore_late)
         modes = [] if mode is None else [weakref.ref(mode)]
         yield Stage(args, kwargs, weights, mode, guard, modes, example.drawn)
+
+
+def compiling(stance: str) -> AbstractContextManager[None]:
+    """Within, `torch.compile` means that."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled, and it is slow to import
+        return nullcontext()
+    return torch.compiler.set_stance(stance)  # type: ignore[no-any-return]
 
 
 def arguments(

@@ -251,6 +251,28 @@ def test_parameters(change: Any, run: str) -> None:
     assert type(model.layer.bias) is nn.Parameter
 
 
+@pytest.mark.parametrize("tracer", ["auto", "export", "dynamo"])
+def test_a_tensor_that_was_let_be_one_of_the_runs(tracer: str) -> None:
+    """As FSDP lets its flat weights be: those of the run have no memory."""
+
+    class Lets(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.kept = [torch.ones(4, 4), nn.Parameter(torch.ones(4, 4))]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for kept in self.kept:
+                kept.data = self.layer.weight.detach()
+            return self.layer(x)  # type: ignore[no-any-return]
+
+    model = Lets()
+    before = list(map(Looks.of, model.kept))
+    profile = opgraph.profile(model, torch.ones(2, 4), tracer=tracer)
+    assert not [remark for remark in profile.remarks if remark.code == "state"]
+    assert list(map(Looks.of, model.kept)) == before
+
+
 def test_a_gradient_that_was_there_is_there_again() -> None:
     model = Changing(lambda self: self.layer.weight.grad.add_(1))
     model.layer(X).sum().backward()
@@ -798,7 +820,7 @@ def _seen(held: Any) -> Any:
     return {k: _seen(v) for k, v in vars(held).items()} if hasattr(held, "__dict__") else held
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:Sparse (CSR|BSR) tensor support is in beta")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("kind", HOLDERS)
 def test_what_an_attribute_holds(kind: str, run: str) -> None:

@@ -96,7 +96,7 @@ class Guard:
     """What is known of the time before a run. It changes nothing until it `begin`s, but signals wait from
     its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
     take, and `ceiling` how many the whole process; `modules` are those of a model in whose tables of
-    parameters there are others during the run."""
+    parameters there are others during the run, which is on a `device`."""
 
     def __init__(
         self,
@@ -104,7 +104,9 @@ class Guard:
         modules: Collection[torch.nn.Module] = (),
         limit: int | None = None,
         ceiling: int | None = None,
+        device: str = "cpu",
     ) -> None:
+        self._device = device
         self.remarks: list[Remark] = []
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self._limit, self._ceiling = limit, ceiling
@@ -229,10 +231,15 @@ class Guard:
         return any(a.ctypes.data <= address < a.ctypes.data + max(a.nbytes, 1) for a in arrays)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, made_here: Callable[[Tensor], bool] = lambda _: False) -> Iterator[None]:
         """Within, the guard itself hears what is written: where nothing is recorded."""
-        with self.running(), _Writes(self), _Gifts(self):
+        with self.running(), _Writes(self, made_here), _Gifts(self, made_here):
             yield
+
+    def is_new(self, tensor: Tensor) -> bool:
+        """Whether nothing that was found before the run is in the memory of a tensor."""
+        storage = _storage_of(tensor)
+        return storage is not None and storage._cdata not in self._known_places()[0]
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -267,9 +274,8 @@ class Guard:
         if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
             return
         with _plainly():
-            try:
-                storage = tensor.untyped_storage()
-            except (NotImplementedError, RuntimeError):
+            storage = _storage_of(tensor)
+            if storage is None:
                 self._keep_values(tensor)
                 return
             if storage._cdata not in self._copies and storage._cdata not in self._own:
@@ -295,12 +301,13 @@ class Guard:
                 yield other
 
     def _known_places(self) -> tuple[Collection[int], list[_Place]]:
-        """The storages that there were before the run in the CPU's memory, and where they are."""
+        """The storages that there were before the run, and where those in the CPU's memory are."""
         if self._places is None:
-            found = (looks.alias for looks in self._first.tensors)
-            aliases = [alias for alias in found if alias is not None and not is_away(alias)]
-            held = {s._cdata: s for s in (alias.untyped_storage() for alias in aliases)}
-            places = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in held.values())
+            aliases = (looks.alias for looks in self._first.tensors)
+            found = (_storage_of(alias) for alias in aliases if alias is not None)
+            held = {s._cdata: s for s in found if s is not None}
+            here = (s for s in held.values() if s.device.type == "cpu")
+            places = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in here)
             self._places = held.keys(), sorted(places, key=itemgetter(0))
         return self._places
 
@@ -469,7 +476,8 @@ class Guard:
                 self._remark(f"an object ({name}) was not guarded: {first_line(error)}")
 
     def brought_here(self, tensors: Iterable[Tensor]) -> Brought:
-        return Brought((t for t in tensors if id(t) not in self._replaced), self._may_bring)
+        away = (t for t in tensors if id(t) not in self._replaced and t.device.type != self._device)
+        return Brought(away, self._may_bring)
 
     def _may_bring(self, size: int, device: torch.device) -> bool:
         fits = self.taken + size <= self.limit
@@ -496,11 +504,12 @@ class Guard:
 
 
 @contextmanager
-def guarded(roots: Iterable[Any], *, heard: bool = True) -> Iterator[Guard]:
-    """Within, something may run that is not recorded; afterwards all is as before, but for values that are
-    written to tensors where nothing is `heard`, so that what runs takes no longer."""
+def guarded(roots: Iterable[Any], *, heard: bool = True, device: str = "cpu") -> Iterator[Guard]:
+    """Within, something may run on a device that is not recorded; afterwards all is as before. Where
+    nothing is `heard`, so that what runs takes no longer, values of tensors are so that were written to
+    while the guard was `listening`."""
     with turn():
-        guard = Guard(roots)
+        guard = Guard(roots, device=device)
         guard.begin()
         try:
             with guard.listening() if heard else guard.running():
@@ -531,9 +540,9 @@ class _Remembered:
 class _Writes(TorchDispatchMode):
     """Hears writes where nothing is recorded."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, made_here: Callable[[Tensor], bool]) -> None:
         super().__init__()
-        self._guard = guard
+        self._guard, self._made_here = guard, made_here
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -548,7 +557,7 @@ class _Writes(TorchDispatchMode):
         if schema is not None and (
             schema.is_mutable or schema.name.replace("::", ".") in STATISTICS
         ):
-            self._guard.before(func, args, kwargs, lambda _: False)
+            self._guard.before(func, args, kwargs, self._made_here)
         try:
             return func(*args, **kwargs)
         except Exception as error:
@@ -559,15 +568,15 @@ class _Writes(TorchDispatchMode):
 class _Gifts(TorchFunctionMode):
     """Hears what hands out memory where nothing is recorded."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, made_here: Callable[[Tensor], bool]) -> None:
         super().__init__()
-        self._guard = guard
+        self._guard, self._made_here = guard, made_here
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in HANDED_OUT:
-            self._guard.handed_out(args[0], lambda _: False)
+            self._guard.handed_out(args[0], self._made_here)
         try:
             return func(*args, **(kwargs or {}))
         except Exception as error:
@@ -644,13 +653,25 @@ def _wraps(cls: type) -> bool:
     return issubclass(cls, FakeTensor) or hasattr(cls, "__tensor_flatten__")
 
 
+def _storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
+    """The memory of a tensor; None where it is made of others, or its device does not show it."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
 def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
+    storage = _storage_of(
+        tensor
+    )  # not by its address: it may have been let be one of the run's, without
     return bool(
-        tensor.data_ptr() == alias.data_ptr()
+        storage is not None
+        and storage._cdata == alias.untyped_storage()._cdata
+        and tensor.storage_offset() == alias.storage_offset()
         and tensor.shape == alias.shape
         and tensor.stride() == alias.stride()
         and tensor.dtype == alias.dtype
-        and tensor.untyped_storage()._cdata == alias.untyped_storage()._cdata
     )
 
 
