@@ -67,6 +67,7 @@ from torchvision import get_image_backend, set_image_backend
 import opgraph
 from opgraph.record.errors import TraceError
 from opgraph.tracing.state.effects import alone
+from opgraph.tracing.state.guard import guarded
 from opgraph.tracing.state.process import drawn, drawn_by_python
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
@@ -1857,6 +1858,14 @@ def test_what_is_done_in_c_at_a_signal_is_done_afterwards(tmp_path: Path) -> Non
             signal.signal(signal.SIGUSR1, before)
         file.seek(0)
         assert "most recent call first" in file.read()
+
+
+def test_an_interrupt_of_what_runs_unheard_behind_what_was_heard() -> None:
+    with guarded([], heard=False) as guard:
+        with guard.listening(guard.is_new):
+            torch.ones(1).add_(1)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_an_interrupt_in_forward_leaves_all_as_it_was() -> None:

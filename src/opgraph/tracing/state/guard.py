@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
-from opgraph.record.errors import first_line
+from opgraph.record.errors import TraceError, first_line
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import turn
 from opgraph.sources.weightless import begun, give_back, resident
@@ -507,13 +507,17 @@ class Guard:
 def guarded(roots: Iterable[Any], *, heard: bool = True, device: str = "cpu") -> Iterator[Guard]:
     """Within, something may run on a device that is not recorded; afterwards all is as before. Where
     nothing is `heard`, so that what runs takes no longer, values of tensors are so that were written to
-    while the guard was `listening`."""
+    while the guard was `listening`.
+
+    Raises `TraceError` where copies of these take more than they may."""
     with turn():
         guard = Guard(roots, device=device)
         guard.begin()
         try:
             with guard.listening() if heard else guard.running():
                 yield guard
+        except OutOfMemory as error:
+            raise TraceError(str(error)) from error
         finally:
             guard.restore()
 

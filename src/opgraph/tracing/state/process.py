@@ -640,12 +640,12 @@ class Signals:
     @contextmanager
     def let(self) -> Iterator[None]:
         """Within, they are let through."""
-        self._let = True
+        before, self._let = self._let, True
         try:
             self._deliver()
             yield
         finally:
-            self._let = False
+            self._let = before
 
     def end(self) -> None:
         """They do what they did before, and what waited is done."""
