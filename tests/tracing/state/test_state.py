@@ -252,6 +252,22 @@ def test_parameters(change: Any, run: str) -> None:
     assert type(model.layer.bias) is nn.Parameter
 
 
+def test_a_set_is_gone_through_in_the_order_it_was() -> None:
+    """Which hangs on how large it has been."""
+
+    def changes(self: Any) -> None:
+        self.seen.add(99)
+        self.seen.discard(4995)
+
+    model = Changing(changes)
+    model.seen = set(range(5000))
+    model.seen.difference_update(range(4990))
+    model.seen |= {2**13 + 4992, 3 * 2**13 + 4992}
+    before = list(model.seen)
+    profiled(model)
+    assert list(model.seen) == before
+
+
 @pytest.mark.parametrize("tracer", ["auto", "export", "dynamo"])
 def test_a_tensor_that_was_let_be_one_of_the_runs(tracer: str) -> None:
     """As FSDP lets its flat weights be: those of the run have no memory."""

@@ -1416,11 +1416,21 @@ def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
 def _holder_back(pair: tuple[Any, list[Any]]) -> None:
     holder, kept = pair
     base = _order(holder)
-    now = list(base.__iter__(holder))
-    if len(now) == len(kept) and all(map(is_, now, kept)):
+    if _holds(holder, kept):
         return
+    if base is set:  # which goes through the others as before, if nothing but these is touched
+        base.difference_update(holder, set(base.__iter__(holder)).difference(kept))
+        base.update(holder, kept)
+        if _holds(holder, kept):
+            return
     base.clear(holder)
     (base.update if base is set else base.extend)(holder, kept)
+
+
+def _holds(holder: Any, kept: list[Any]) -> bool:
+    """Whether a list, a set or a deque holds these, in this order."""
+    now = list(_order(holder).__iter__(holder))
+    return len(now) == len(kept) and all(map(is_, now, kept))
 
 
 _WAITERS = "_waiters"
