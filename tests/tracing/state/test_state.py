@@ -268,6 +268,33 @@ def test_a_set_is_gone_through_in_the_order_it_was() -> None:
     assert list(model.seen) == before
 
 
+@pytest.mark.parametrize("values", [False, True], ids=["fake", "real"])
+def test_a_view_that_a_step_of_training_writes_to(values: bool) -> None:
+    """Which makes it, and what it is a view of, results of the weights."""
+
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.register_buffer("table", torch.zeros(2, 4))
+            self.row = self.table[0]  # type: ignore[index]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(x)
+            self.row.copy_(out.mean(0))
+            return out + self.row * (float(out.detach().sum()) if values else 1)
+
+    model = Keeps()
+    kept = [model.row, model.table]
+    before = list(map(Looks.of, kept))  # type: ignore[arg-type]
+    for _ in range(2):
+        profile = opgraph.profile(model, torch.ones(2, 4), mode="train", loss="sum")
+        assert not [remark for remark in profile.remarks if remark.code == "state"]
+        assert list(map(Looks.of, kept)) == before  # type: ignore[arg-type]
+        assert model.row._base is model.table
+    model(torch.ones(2, 4)).sum().backward()
+
+
 @pytest.mark.parametrize("tracer", ["auto", "export", "dynamo"])
 def test_a_tensor_that_was_let_be_one_of_the_runs(tracer: str) -> None:
     """As FSDP lets its flat weights be: those of the run have no memory."""

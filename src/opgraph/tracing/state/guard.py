@@ -630,7 +630,7 @@ class _Looks:
         if tensor.grad_fn is not self.grad_fn:
             if self.grad_fn is not None:
                 raise Left("forward wrote in place to a tensor that autograd knew")
-            tensor.detach_()
+            _detach(tensor)
         if tensor.requires_grad is not self.needs_grad:
             tensor.requires_grad_(self.needs_grad)
         if tensor.is_leaf and tensor.grad is not self.grad:
@@ -655,6 +655,20 @@ _OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 def _wraps(cls: type) -> bool:
     """Whether tensors of a class are made of other tensors."""
     return issubclass(cls, FakeTensor) or hasattr(cls, "__tensor_flatten__")
+
+
+def _detach(tensor: Tensor) -> None:
+    """Let autograd know nothing of a tensor any more. A view becomes one of its base anew: it cannot be
+    detached itself."""
+    base = tensor._base
+    if base is None:
+        tensor.detach_()
+        return
+    if base.grad_fn is not None:
+        base.detach_()
+    with torch.enable_grad():  # else nobody may write to it in place
+        view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    torch._C._swap_tensor_impl(tensor, view)
 
 
 def _storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
