@@ -17,7 +17,7 @@ from opgraph.record import units
 
 Browse = Callable[..., Any]
 TRACED = {"llama-405b": "meta-llama/Llama-3.1-405B", "swin_t": "swin_t"}
-MODELS = ("gpt2", "yolov8n", *TRACED)
+MODELS = ("gpt2", "yolov8n", *(pytest.param(name, marks=pytest.mark.live) for name in TRACED))
 WRITE = {Metric.FLOPS: units.flops, Metric.BYTES: units.size, Metric.SECONDS: units.seconds}
 
 
