@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from logging import Logger
 from mmap import mmap
@@ -89,6 +89,10 @@ _NONE = object()
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
 _NoDispatch, _NoFunction = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
+_enter_context, _leave_context = (
+    ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)((name, ctypes.pythonapi))
+    for name in ("PyContext_Enter", "PyContext_Exit")
+)
 """What brings things back goes by these, whatever a forward puts in their place."""
 
 
@@ -118,6 +122,7 @@ class Guard:
         self._late: list[_Remembered] = []
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
+        self._context: Context | None = None
         self._others = not alone()
         self._elsewhere = of_ones_own() if self._others else set()
         self._signals = Signals()
@@ -164,8 +169,12 @@ class Guard:
         self.when_imported()
 
     def begin(self) -> None:
-        """From here on things are changed, and are to be restored, whatever comes."""
+        """From here on things are changed, and are to be restored, whatever comes. What is set in context
+        variables is so in a copy of the context."""
         try:
+            context = copy_context()
+            _enter_context(context)
+            self._context = context
             self._first.lend()
             self._effects.begin()
             self._imports.begin()
@@ -393,6 +402,9 @@ class Guard:
             del self._imports, self.when_imported
             self._late.clear()
         finally:
+            context, self._context = self._context, None
+            if context is not None:
+                self._attempt(lambda: _leave_context(context))
             self._signals.end()
 
     def restore_late(self) -> None:

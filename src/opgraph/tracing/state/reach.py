@@ -1522,9 +1522,9 @@ def _lent_back(found: tuple[Any, str, Any]) -> None:
 
 def _context_back(pair: tuple[ContextVar[Any], Any]) -> None:
     variable, value = pair
-    if variable.get(_MISSING) is not value:
-        if value is _MISSING:
-            raise Left(f"forward set {variable.name}, a context variable without a value")
+    if (
+        value is not _MISSING and variable.get(_MISSING) is not value
+    ):  # else it goes with its context
         variable.set(value)
 
 
