@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from itertools import compress
 from types import CellType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.graph import _engine_run_backward
 from torch.fx.proxy import Attribute, Proxy
+from torch.utils.weak import TensorWeakRef
 
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
@@ -26,6 +27,7 @@ _STEPS = 5
 """From what holds a tensor to whoever has a name, at most so many: each takes a look at everything."""
 _NAMED = 8
 _SHOWN = 3
+_SYMBOLS = (Proxy, Attribute)
 
 
 def settle(error: BaseException | None) -> None:
@@ -87,8 +89,9 @@ def leaks(heard: Callable[[], bool], modes: Modes) -> Iterator[Remark]:
     gc.collect(0)  # what the run has made, and is only held by itself
     if not alive():
         return
-    for what, is_one in (("symbol", _is_symbol), ("fake tensor", _is_fake)):
-        healed, kept = _healed(partial(is_one, modes))
+    symbols, fakes, gradients = _left(modes)
+    for what, left in (("symbol", symbols), ("fake tensor", fakes)):
+        healed, kept = _healed(left, gradients)
         for said, names in (("was left in {}, and taken out again", healed),
                             ("is left in {}: it has no values to compute with", kept)):  # fmt: skip
             for name in names[:_SHOWN]:
@@ -97,30 +100,58 @@ def leaks(heard: Callable[[], bool], modes: Modes) -> Iterator[Remark]:
                 yield Remark("state", f"so it is in {len(names) - _SHOWN} other places")
 
 
-def _healed(is_one: Callable[[Any], bool]) -> tuple[list[str], list[str]]:
+Left = list[Callable[[], Any]]
+"""Weak references: what is dead by now is left no more."""
+
+
+def _left(modes: Modes) -> tuple[Left, Left, Left]:
+    """The symbols and the fake tensors that live on, and the other tensors that have a gradient. All that
+    there is, millions of objects, is gone through once."""
+    gc.collect()
+    there = gc.get_objects()
+    kinds = {id(kind) for kind in (*_SYMBOLS, *_kinds(torch.Tensor))}
+    found = list(compress(there, map(kinds.__contains__, map(id, map(type, there)))))
+    del there
+    symbols: Left = [weakref.ref(thing) for thing in found if _is_symbol(thing)]
+    fakes: Left = [TensorWeakRef(thing) for thing in found if _is_fake(modes, thing)]
+    tensors = (t for t in found if type(t) not in _SYMBOLS and not _is_fake(modes, t))
+    return symbols, fakes, [TensorWeakRef(t) for t in tensors if t.is_leaf and t.grad is not None]
+
+
+def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    narrower: type[Any]
+    for narrower in type.__subclasses__(kind):
+        yield from _kinds(narrower)
+
+
+def _healed(left: Left, gradients: Left) -> tuple[list[str], list[str]]:
     """Who held some things, by name: those they were taken out of, and those that have them still when what
     went with these is gone."""
     healed: list[str] = []
     kept: list[str] = []
     for _ in range(2):
-        gc.collect()
-        left = [thing for thing in gc.get_objects() if is_one(thing)]
-        if not left:
+        things = _alive(left)
+        if not things:
             return healed, []
-        taken, kept = _taken_out(left)
-        healed += taken + _out_of_gradients(left)
-        del left
+        taken, kept = _taken_out(things)
+        healed += taken + _out_of_gradients(things, _alive(gradients))
+        del things
+        if _alive(left):
+            gc.collect()
     return healed, kept if healed or kept else ["something that Python does not show"]
+
+
+def _alive(left: Left) -> list[Any]:
+    return [thing for thing in (one() for one in left) if thing is not None]
 
 
 def _is_fake(modes: Modes, thing: Any) -> bool:
     return type(thing) is FakeTensor and any(mode() is thing.fake_mode for mode in modes)
 
 
-def _is_symbol(_: Modes, thing: Any) -> bool:
-    return type(thing) in (Proxy, Attribute) and type(thing.tracer).__module__.startswith(
-        "opgraph."
-    )
+def _is_symbol(thing: Any) -> bool:
+    return type(thing) in _SYMBOLS and type(thing.tracer).__module__.startswith("opgraph.")
 
 
 class _Holders:
@@ -199,12 +230,12 @@ def _taken_out(left: list[Any]) -> tuple[list[str], list[str]]:
     return list(healed), list(kept)
 
 
-def _out_of_gradients(left: list[Any]) -> list[str]:
-    """Those whose gradient a fake tensor was, by name: torch holds it, and Python sees no holder."""
+def _out_of_gradients(left: list[Any], having: list[torch.Tensor]) -> list[str]:
+    """Those of the tensors `having` a gradient that had one of these as such, by name: torch holds it, and
+    Python sees no holder."""
     ids = set(map(id, left))
-    real = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and id(t) not in ids]
-    found = [t for t in real if t.is_leaf and t.grad is not None and id(t.grad) in ids]
-    seen = _Holders(real, found)
+    found = [t for t in having if t.grad is not None and id(t.grad) in ids]
+    seen = _Holders(having, found)
     seen.look_up(found)
     for tensor in found:
         tensor.grad = None
