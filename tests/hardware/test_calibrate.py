@@ -63,6 +63,7 @@ def test_a_calibration_leaves_random_numbers_and_precision(of, monkeypatch):
         monkeypatch.setattr(calibrate, name, value)
     products, everything = torch.backends.cuda.matmul, torch.backends
     chosen = products if of == "products" else everything
+    unset = products.fp32_precision
     was, chosen.fp32_precision = chosen.fp32_precision, "tf32"
     try:
         before = torch.get_rng_state(), products.fp32_precision, everything.fp32_precision
@@ -71,3 +72,4 @@ def test_a_calibration_leaves_random_numbers_and_precision(of, monkeypatch):
         assert (products.fp32_precision, everything.fp32_precision) == before[1:]
     finally:
         chosen.fp32_precision = was
+    assert products.fp32_precision == unset

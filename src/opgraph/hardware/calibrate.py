@@ -207,7 +207,9 @@ def _precision(of: str) -> Iterator[None]:
     try:
         yield
     finally:
-        products.fp32_precision = before
+        products.fp32_precision = "none"
+        if products.fp32_precision != before:  # which is not what stands above it, as torch.backends'
+            products.fp32_precision = before
 
 
 def _has_tfloat32(kind: str) -> bool:

@@ -1604,6 +1604,19 @@ def test_precision_that_was_set_by_part(part: str) -> None:
         holder.fp32_precision = before
 
 
+def test_a_precision_that_holds_for_the_parts_is_not_set_for_each() -> None:
+    """Torch says of each part what was set for all of them."""
+    everything, part = torch.backends, torch.backends.cuda.matmul
+    assert (everything.fp32_precision, part.fp32_precision) == ("none", "none")
+    everything.fp32_precision = "tf32"
+    try:
+        profiled(Changing(lambda _: setattr(part, "fp32_precision", "ieee")))
+        assert (everything.fp32_precision, part.fp32_precision) == ("tf32", "tf32")
+    finally:
+        everything.fp32_precision = "none"
+    assert part.fp32_precision == "none"
+
+
 @pytest.mark.parametrize("switch", ["cudnn.allow_tf32", "cuda.matmul.allow_tf32"])
 def test_older_switches_of_precision(switch: str) -> None:
     """Which set the newer ones, and are not told while these disagree."""

@@ -344,10 +344,22 @@ _PRECISIONS = (("generic", "all"), *((b, o) for b in ("mkldnn", "cuda") for o in
 
 
 def _precision(which: tuple[str, str]) -> Setting:
-    return (
-        partial(torch._C._get_fp32_precision_getter, *which),
-        partial(torch._C._set_fp32_precision_setter, *which),
-    )
+    return partial(_own_precision, *which), partial(torch._C._set_fp32_precision_setter, *which)
+
+
+def _own_precision(backend: str, part: str) -> str:
+    """What it was set to itself: torch says that of what stands above it where it was not."""
+    of, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+    found: str = of(backend, part)
+    above = (backend if part != "all" else "generic", "all")
+    if found == "none" or backend == "generic" or of(*above) != found:
+        return found
+    before = _own_precision(*above)
+    put(*above, "tf32" if found == "ieee" else "ieee")
+    try:
+        return found if of(backend, part) == found else "none"
+    finally:
+        put(*above, before)
 
 
 _PRECISE = tuple(map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")))
