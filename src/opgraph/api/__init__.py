@@ -61,16 +61,15 @@ def profile(
     if failed is None or partial:
         return found
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
-    unreal = "".join(f"; it {n}" for n in found.model.notes if n.startswith("was not traced "))
     if GUESSED in found.model.notes:
         tried = "".join(f" ({n})" for n in found.model.notes if n.startswith("tried "))
         raise InputError(
             f"no inputs were found that {found.model.name} takes: its forward failed{where}: "
-            f"{failed.failure}{unreal}{tried}",
+            f"{found.failure}{tried}",
             hint="give them (inputs=, kwargs=); partial=True returns the graph up to there",
         )
     error = TraceError(
-        f"the forward of {found.model.name} failed{where}: {failed.failure}{unreal}",
+        f"the forward of {found.model.name} failed{where}: {found.failure}",
         hint="error.profile holds the graph up to there; partial=True returns it",
     )
     error.profile = found

@@ -105,7 +105,7 @@ def fitting(
 
     first = profiled(built, options=asked)
     if first.graph.failed is not None:
-        raise InputError(f"{built.info.name} does not run: {first.graph.failed.failure}")
+        raise InputError(f"{built.info.name} does not run: {first.failure}")
     there_first = costed(first, on, **kept)
     run = there_first.profile
     whole = fit_of(run.graph, on).needed

@@ -202,7 +202,7 @@ def _profiled(model: Model, example: Example, asked: Options, made: bool) -> Pro
         )
     if made and not (example.args or example.kwargs):
         found = _with_optional(model, found, asked)
-    if found.graph.failed is not None and made:
+    if found.graph.failed is not None and made and not found.unreal:  # other inputs would not help
         if asked.sized:
             _blame_what_was_asked(model, found.graph, asked)
         found = _fitted(model, example, found, asked)

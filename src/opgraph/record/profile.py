@@ -261,3 +261,19 @@ class ProfileRecord:
     world: World | None = None
     run: Run = Run.EAGER
     pipeline: Pipeline | None = None
+
+    @property
+    def unreal(self) -> str:
+        """Why it was not traced on real tensors, where nothing but their values was wanting; or nothing."""
+        return next((n for n in self.model.notes if n.startswith("was not traced on real")), "")
+
+    @property
+    def untried(self) -> str:
+        """What was not tried where its forward failed, to be said after the failure: "; it was not …"."""
+        return "".join(f"; it {n}" for n in self.model.notes if n.startswith("was not traced "))
+
+    @property
+    def failure(self) -> str | None:
+        """Where and why its forward failed, and what was not tried; None if it did not."""
+        failed = self.graph.failed
+        return None if failed is None else f"{failed.failure}{self.untried}"

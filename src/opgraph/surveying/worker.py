@@ -281,7 +281,7 @@ def _figures(profile: ProfileRecord, kept: Mapping[str, Any]) -> Row:
                            for v in (graph.value[i] for i in graph.inputs)),
     }  # fmt: skip
     if graph.failed is not None:
-        return {**found, "reason": graph.failed.error}
+        return {**found, "reason": f"{graph.failed.error}{profile.untried}"}
     parted = sorted(i for part in fused_subgraphs(graph) for i in part.nodes)
     if parted != [n.id for n in graph.nodes]:
         return {**found, "reason": "its subgraphs do not have every node exactly once"}

@@ -203,6 +203,26 @@ def test_on_the_command_line(tmp_path: Any, capsys: Any) -> None:
     assert main([*given, "--memory-limit", "1"]) == 0
 
 
+def test_sizes_that_take_too_much_are_not_said_to_be_wrong(tmp_path: Any, capsys: Any) -> None:
+    file = tmp_path / "looking.py"
+    file.write_text(
+        "import torch\n"
+        "class Looking(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x)\n"
+        "        return y * y.max().item()\n"
+        "def build():\n"
+        "    return Looking(512, 512)\n"
+    )
+    given = ["profile", f"{file}:build", "--trust", "--memory-limit", "0.01", "--batch-size"]
+    assert main([*given, "1"]) == 0
+    capsys.readouterr()
+    assert main([*given, "8192"]) == 1
+    shown = capsys.readouterr().err
+    assert "it was not traced on real tensors: " in shown and "(--memory-limit)" in shown
+    assert "do not fit" not in shown and "guessed" not in shown
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the C library of others says nothing of it")
 def test_what_a_run_on_real_tensors_took_goes_back_to_the_system(tmp_path: Path) -> None:
