@@ -7,6 +7,7 @@ questions to it and their answers.
     opgraph survey --models zoo.txt --mode infer --batch-size 8,32,128 --derive --keep graphs -o sizes
     opgraph survey --recost --hardware h100-sxm,l4,… -o infer        (without torch)
     python benchmarks/atlas.py infer [train sizes …]      added to what the atlas has, or in its place
+    python benchmarks/atlas.py --anew infer train sizes …      of these alone
     python benchmarks/atlas.py --models rest.txt --mode train [--batch-size 8]     names without such a case
     python benchmarks/atlas.py                  only the pages, from the atlas that is there
 
@@ -141,11 +142,7 @@ def page(found: Atlas) -> str:
         "network; `opgraph atlas -o atlas.html` writes it.\n",
         "Times are predicted ([how well](prediction-accuracy.md)), in eager mode, for the usual sizes of "
         "each model if a question says nothing else: at a batch of one most models wait for the host, "
-        "which is the same beside all GPUs, so devices differ little. Those of training (and of "
-        "other batches of 28 model types of transformers) are of before "
-        "convolutions of float32 were computed in TensorFloat-32 where a device has units for it, "
-        "and before SiLU, sigmoid and spread operands were told from other functions: ask `profile "
-        "--mode train` where that matters. What is in it:\n",
+        "which is the same beside all GPUs, so devices differ little. What is in it:\n",
         "<!-- not run for the site: benchmarks/atlas.py ran it -->\n\n    opgraph atlas\n",
         f"```text\n{answered()}\n```\n",
         "## Ten questions\n",
@@ -165,6 +162,7 @@ def page(found: Atlas) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("datasets", nargs="*", type=Path)
+    parser.add_argument("--anew", action="store_true", help="of the datasets alone")
     parser.add_argument("--models", type=Path, metavar="FILE", help="only write the list of names")
     parser.add_argument("--mode", help="of those, the names that have no case of this mode yet")
     parser.add_argument("--batch-size", type=int, help="and of this batch, not the usual one")
@@ -183,7 +181,7 @@ def main() -> int:
         return 0
     if args.datasets:
         with tempfile.TemporaryDirectory() as place:
-            Atlas(BUILT_IN, *args.datasets).save(Path(place) / "atlas")
+            Atlas(*([] if args.anew else [BUILT_IN]), *args.datasets).save(Path(place) / "atlas")
             shutil.rmtree(BUILT_IN)
             shutil.copytree(Path(place) / "atlas", BUILT_IN)
     found = Atlas()

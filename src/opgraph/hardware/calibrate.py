@@ -208,7 +208,9 @@ def _precision(of: str) -> Iterator[None]:
         yield
     finally:
         products.fp32_precision = "none"
-        if products.fp32_precision != before:  # which is not what stands above it, as torch.backends'
+        if (
+            products.fp32_precision != before
+        ):  # which is not what stands above it, as torch.backends'
             products.fp32_precision = before
 
 
