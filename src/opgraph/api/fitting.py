@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _MOST = 1 << 24
 """Nobody asks for more of anything."""
+_FURTHER = 4
+"""Times that the next size to try may be what fits: what grows faster than a line would be tried at sizes
+that no machine has the memory to make inputs for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +179,25 @@ def _largest(
     more = next((n for n in (512, 64, 16, 4) if isinstance(at(n), int)), None)
     if least is None or more is None or at(least) == at(more):
         return None
-    low, high = (least, 2 * least) if fits(least) else (0, least)
-    while fits(high) and high < _MOST:
-        low, high = high, 2 * high
-    most = at(high)
-    if isinstance(most, int) and most <= capacity:
-        return Largest(size, high, most, reason="more was not looked for")
+    low, high = 0, None
+    for value in sorted({least, min(more, _MOST)}):
+        if high is None:
+            low, high = (value, None) if fits(value) else (low, value)
+    while high is None:
+        most = at(low)
+        if low >= _MOST and isinstance(most, int):
+            return Largest(size, low, most, reason="more was not looked for")
+        ran = sorted(n for n in known if n < low and isinstance(known[n], int))
+        line = _meeting(ran[-1], low, at(ran[-1]), most, capacity)
+        value = min(max(line or 0, low + 1), _FURTHER * low, _MOST)
+        low, high = (value, None) if fits(value) else (low, value)
+    step, seen = 1, 0
     while high - low > 1:
-        middle = _between(low, high, at(low), at(high), capacity)
+        line = _meeting(low, high, at(low), at(high), capacity) if low else None
+        # Where a line meets, and then ever further from the end that this is at.
+        step, seen = step * (1 + (seen > 1)), seen + 1
+        middle = (low + high) // 2 if line is None else min(max(line, low + step), high - step)
+        middle = middle if low < middle < high else (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     bytes_low, bytes_high = at(low), at(high)
     return Largest(
@@ -194,10 +208,8 @@ def _largest(
     )  # fmt: skip
 
 
-def _between(low: int, high: int, least: int | str, most: int | str, capacity: float) -> int:
-    """The next value to try: where a line through both ends meets the capacity, held off the ends."""
-    if isinstance(least, int) and isinstance(most, int) and most > least and low:
-        guess = low + int((high - low) * (capacity - least) / (most - least))
-        margin = (high - low) // 16
-        return min(max(guess, low + max(1, margin)), high - max(1, margin))
-    return (low + high) // 2
+def _meeting(low: int, high: int, least: int | str, most: int | str, capacity: float) -> int | None:
+    """Where a line through two points meets the capacity; None where there is no such line."""
+    if not isinstance(least, int) or not isinstance(most, int) or most <= least:
+        return None
+    return low + int((high - low) * (capacity - least) / (most - least))

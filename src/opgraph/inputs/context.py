@@ -65,11 +65,12 @@ _PLENTY = 4000
 
 @dataclass
 class Context:
-    """One making of inputs for one model."""
+    """One making of inputs for one model; with `sizes_only` nobody looks at what numbers are in them."""
 
     model: Model
     request: InputRequest
     signature: inspect.Signature
+    sizes_only: bool = False
     made: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
@@ -320,6 +321,8 @@ class Context:
         """Random numbers; without memory when they would be too many."""
         if math.prod(shape) * self.dtype.itemsize > _BIG:
             return torch.empty(shape, dtype=self.dtype, device="meta")
+        if self.sizes_only:
+            return torch.empty(shape, dtype=self.dtype)
         return torch.randn(shape, generator=self.generator).to(self.dtype)
 
     def ids(self, *shape: int, below: int | None = None) -> Tensor:
@@ -328,6 +331,8 @@ class Context:
         most = below or self.vocabulary
         special = self._special if below is None else set()
         plain = [i for i in range(min(most, 1000 + len(special))) if i not in special] or [0]
+        if self.sizes_only:
+            return torch.full(shape, plain[0])
         chosen = torch.randint(len(plain), shape, generator=self.generator)
         return torch.tensor(plain)[chosen]
 

@@ -24,8 +24,10 @@ from opgraph.sources.base import Model
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
-    """Arguments for one call of the model.
+def make_inputs(
+    model: Model, request: InputRequest | None = None, *, sizes_only: bool = False
+) -> Example:
+    """Arguments for one call of the model, or some of the same sizes without numbers that were drawn.
 
     Required parameters come as positional arguments, the others by name. Raises `InputError` naming
     the arguments that no rule makes.
@@ -35,7 +37,7 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
         args_given, kwargs_given = model.hints["example"]
         return Example(tuple(args_given), dict(kwargs_given))
     signature = inspect.signature(model.module.forward)
-    context = Context(model, request, signature)
+    context = Context(model, request, signature, sizes_only)
     if request.input_shape is not None:
         context = _of_shape(context, request.input_shape)
     for name, spec in request.overrides.items():
@@ -121,7 +123,8 @@ def _of_shape(usual: Context, shape: tuple[int, ...]) -> Context:
         if not isinstance(value, (list, torch.Tensor)):
             continue
         floating = isinstance(value, list) or value.is_floating_point()
-        context = Context(usual.model, _sized_like(usual.request, shape, floating), usual.signature)
+        implied = _sized_like(usual.request, shape, floating)
+        context = Context(usual.model, implied, usual.signature, usual.sizes_only)
         if isinstance(value, list):
             context.made[name] = [context.floats(*shape[1:]) for _ in range(shape[0])]
         else:
@@ -272,9 +275,9 @@ def _sized(request: InputRequest, option: str, value: int | None) -> InputReques
 
 
 def _made(model: Model, request: InputRequest) -> Example | None:
-    """The inputs at these sizes; None where there are none."""
+    """Inputs of these sizes; None where there are none."""
     try:
-        return make_inputs(model, request)
+        return make_inputs(model, request, sizes_only=True)
     except InputError:
         return None
 
