@@ -27,6 +27,7 @@ TRACED = {
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--process-per-site",
 )  # fmt: skip
 SCREENSHOTS = Path(os.environ.get("OPGRAPH_SCREENSHOTS", Path(__file__).parent / "screenshots"))
 
@@ -128,10 +129,35 @@ class Page:
         self.page.screenshot(path=SCREENSHOTS / f"{self.name}-{what}.png")
 
 
+@pytest.fixture(scope="session")
+def windows(
+    chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Any]]:
+    """`windows(color_scheme="dark")` is an empty page, with the network cut. Pages of the same options
+    are drawn in one process, which goes on with a page that stays: starting one takes longer than most
+    tests."""
+    contexts: dict[frozenset[tuple[str, Any]], Any] = {}
+    empty = tmp_path_factory.mktemp("pages") / "empty.html"
+    empty.touch()
+
+    def window(**options: Any) -> Any:
+        key = frozenset(options.items())
+        if key not in contexts:
+            contexts[key] = chromium.new_context(
+                offline=True, accept_downloads=True,
+                permissions=["clipboard-read", "clipboard-write"], **options,
+            )  # fmt: skip
+            contexts[key].new_page().goto(empty.as_uri())
+        return contexts[key].new_page()
+
+    yield window
+    for context in contexts.values():
+        context.close()
+
+
 @pytest.fixture
-def browse(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+def browse(windows: Callable[..., Any], tmp_path: Path) -> Iterator[Callable[..., Page]]:
     """`browse(profile, name)` opens a profile's page, with the network cut."""
-    contexts: list[Any] = []
     pages: list[Page] = []
 
     def open_page(
@@ -143,13 +169,9 @@ def browse(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     ) -> Page:
         path = tmp_path / f"{name}.html"
         path.write_text(content if isinstance(content, str) else _page(content), "utf-8")
-        context = chromium.new_context(
-            viewport={"width": size[0], "height": size[1]}, offline=True, accept_downloads=True,
-            permissions=["clipboard-read", "clipboard-write"], **options,
-        )  # fmt: skip
-        contexts.append(context)
-        page = Page(context.new_page(), name)
+        page = Page(windows(**options), name)
         pages.append(page)
+        page.page.set_viewport_size({"width": size[0], "height": size[1]})
         page.open(path, fragment)
         return page
 
@@ -158,7 +180,7 @@ def browse(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     reached = [
         r for page in pages for r in page.requests if not r.startswith(("file:", "blob:", "data:"))
     ]
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.page.close()
     assert not errors
     assert not reached
