@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.answering import answering
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -30,10 +30,14 @@ from opgraph.tracing.replay.replay import plain_result
 RUN = """
 import sys, torch
 from torch.utils._pytree import tree_leaves
-from graph import load
-result = load("weights.pt")(*torch.load("inputs.pt"))
-torch.save([t for t in tree_leaves(result) if isinstance(t, torch.Tensor)], "result.pt")
-assert "opgraph" not in sys.modules
+
+def answer(folder):
+    sys.path.insert(0, folder)
+    from graph import load
+    result = load(folder + "/weights.pt")(*torch.load(folder + "/inputs.pt"))
+    torch.save([t for t in tree_leaves(result) if isinstance(t, torch.Tensor)], folder + "/result.pt")
+    del sys.modules["graph"], sys.path[0]
+    return "opgraph" in sys.modules
 """
 
 
@@ -41,11 +45,11 @@ def tensors(thing: Any) -> list[Tensor]:
     return [t for t in tree_leaves(plain_result(thing)) if isinstance(t, Tensor)]
 
 
-def run_elsewhere(folder: Path) -> list[Tensor]:
-    """Run graph.py in a fresh process that cannot import opgraph."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    subprocess.run([sys.executable, "-c", RUN], cwd=folder, env=environment, check=True)
-    return list(torch.load(folder / "result.pt"))
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Callable[[str], bool]]:
+    """Runs the graph.py of a folder in a process that does not import opgraph, or says that it did."""
+    with answering(RUN, {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}) as run:
+        yield run
 
 
 @pytest.mark.slow
@@ -59,7 +63,9 @@ def run_elsewhere(folder: Path) -> list[Tensor]:
         ("distilbert-base-uncased", "dynamo"),
     ],
 )
-def test_the_python_file_gives_what_the_model_gives(name: str, tracer: str, tmp_path: Path) -> None:
+def test_the_python_file_gives_what_the_model_gives(
+    elsewhere: Callable[[str], bool], name: str, tracer: str, tmp_path: Path
+) -> None:
     model, example = prepared(name)
     (tmp_path / "graph.py").write_bytes(to_python(model, example, tracer).content)
     real = materialized(model).eval()
@@ -70,7 +76,8 @@ def test_the_python_file_gives_what_the_model_gives(name: str, tracer: str, tmp_
     torch.save(
         [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)], tmp_path / "inputs.pt"
     )
-    found = run_elsewhere(tmp_path)
+    assert not elsewhere(str(tmp_path))
+    found = list(torch.load(tmp_path / "result.pt"))
     assert len(found) == len(expected)
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
