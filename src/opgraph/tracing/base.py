@@ -202,7 +202,7 @@ def record(
         if stage is not None:
             guard, modes = stage.guard, stage.modes
             stage = None
-            settle(raised or run.error)
+            settle(raised or run.error, guard.errors)
             # A list: what is still being made of a generator must not be found by another thread's search.
             left = list(leaks(run.alive, modes))
         if raised is not None:

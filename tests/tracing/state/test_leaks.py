@@ -214,6 +214,38 @@ def test_a_backward_that_fails_keeps_none() -> None:
     assert kept() is None
 
 
+try:
+    import of_opgraph_and_not_there  # type: ignore[import-not-found]  # noqa: F401
+except ImportError as error:
+    MISSING = error
+
+
+@pytest.mark.parametrize("how", ["cause", "itself", "what was handled"])
+def test_an_error_that_was_there_before_is_as_it_was(how: str) -> None:
+    """Whichever way the forward's leads to it; what the run itself raised on the way is let go."""
+
+    class Fails(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            held = x * 2
+            try:
+                raise ValueError(f"of {len(held)}")
+            except ValueError:
+                if how == "cause":
+                    raise RuntimeError("it is needed") from MISSING
+                if how == "itself":
+                    raise MISSING  # noqa: B904
+            try:
+                raise MISSING
+            except ImportError:
+                raise RuntimeError("it is needed")  # noqa: B904
+
+    before = MISSING.__traceback__
+    profile = opgraph.profile(Fails(), torch.ones(2), partial=True)
+    assert MISSING.__traceback__ is before is not None
+    assert (MISSING.__context__, getattr(MISSING, "__notes__", [])) == (None, [])
+    assert not [remark for remark in profile.remarks if remark.code == "state"]
+
+
 def test_an_error_that_leads_to_itself_is_settled() -> None:
     """Its cause was raised again, so that each is there because of the other."""
     first, second = ValueError("first"), RuntimeError("second")

@@ -4,6 +4,7 @@ whether it gets through or not."""
 from __future__ import annotations
 
 import asyncio
+import builtins
 import colorsys  # noqa: F401  (another is put in its place)
 import copy
 import csv
@@ -58,6 +59,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode, get_ignored_functions
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import checkpoint as checkpointing
 from torch.utils import dlpack
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -316,6 +318,76 @@ def test_a_tensor_that_was_let_be_one_of_the_runs(tracer: str) -> None:
     profile = opgraph.profile(model, torch.ones(2, 4), tracer=tracer)
     assert not [remark for remark in profile.remarks if remark.code == "state"]
     assert list(map(Looks.of, model.kept)) == before
+
+
+class Carrying(nn.Module):
+    """Its weight carries what can be changed, as a quantized one does."""
+
+    def __init__(self, values: bool) -> None:
+        super().__init__()
+        self.layer, self.values = nn.Linear(8, 8), values
+        weight: Any = self.layer.weight
+        weight.log, weight.state, weight.scales = [], Plain(), torch.ones(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight: Any = self.layer.weight
+        weight.log.append(1)
+        weight.state.step()
+        with torch.no_grad():
+            weight.scales.mul_(2)
+        y = self.layer(x)
+        return y * y.sum().item() if self.values else y
+
+
+@pytest.mark.parametrize("options", [{}, {"values": True}, {"mode": "train"}, {"tracer": "dynamo"}])
+def test_what_a_parameter_carries(options: dict[str, Any]) -> None:
+    model = Carrying(options.get("values", False))
+    carried = vars(model.layer.weight)
+    before = _seen(carried)
+    profiled(model, **{k: v for k, v in options.items() if k != "values"})
+    assert same(_seen(carried), before)
+
+
+def test_a_parameter_that_wraps_tensors_and_what_it_carries() -> None:
+    wraps = TwoTensor(torch.ones(8, 8), torch.ones(8, 8))
+    wraps.log = []
+    model = Changing(lambda self: self.layer.weight.log.append(1), "fake")
+    model.layer.weight = nn.Parameter(wraps)
+    kept = model.layer.weight.log = []
+    profiled(model)
+    assert kept == []
+    assert model.layer.weight.a.tolist() == torch.ones(8, 8).tolist()
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_the_gradient_that_a_result_retained(mode: str, run: str) -> None:
+    model = Changing(lambda self: setattr(self.result, "grad", None), run)
+    result = torch.ones(2, requires_grad=True) * 2
+    result.retain_grad()
+    result.sum().backward()
+    model.result, grad = result, result.grad
+    profiled(model, mode=mode)
+    assert result.grad is grad
+    assert result.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+def test_tensors_without_values(run: str) -> None:
+    def changes(self: Any) -> None:
+        self.kept["one"].unsqueeze_(0)
+        self.kept["two"].data = torch.ones(7, device="meta")
+        self.kept["three"].resize_(100)
+
+    def looks() -> Any:
+        sizes = [(t.shape, t.stride(), t.untyped_storage().nbytes()) for t in kept.values()]
+        return sizes, [t.untyped_storage()._cdata for t in kept.values()]
+
+    model = Changing(changes, run)
+    kept = {name: torch.ones(2, 4, device="meta") for name in ("one", "two", "three")}
+    model.kept, before = kept, looks()
+    assert not [each for each in profiled(model).remarks if each.code == "state"]
+    assert looks() == before
 
 
 def test_a_gradient_that_was_there_is_there_again() -> None:
@@ -718,7 +790,10 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     **{f"{name}, {how}": (make, change) for name, make in SPARSE.items() for how, change in (
         ("by its values", lambda held: (_values(held).mul_(2), held.mul_(2))),
         ("and by its values", lambda held: (held.mul_(2), _values(held).mul_(2))),
-        ("emptied", lambda held: (_values(held).mul_(2), held.zero_())))},
+        ("emptied", lambda held: (_values(held).mul_(2), held.zero_())),
+        ("exchanged", lambda held: setattr(held, "data", held * 3)))},
+    "another sparse one": (lambda: torch.eye(3).to_sparse(),
+                           lambda held: setattr(held, "data", torch.eye(2).to_sparse())),
     "list": (lambda: [torch.zeros(3)], _container_changes),
     "deque": (lambda: deque([torch.zeros(3)], maxlen=1), _container_changes),
     "dict": (lambda: {"a": torch.zeros(3)}, _container_changes),
@@ -764,6 +839,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "number of C": (lambda: ctypes.c_int(1), lambda held: setattr(held, "value", 2)),
     "structure of C": (Structure, lambda held: held.fields.__setitem__(1, 2)),
     "map": (lambda: mmap(-1, 64), lambda held: held.write(b"x")),
+    "place in a map": (lambda: mmap(-1, 64), lambda held: held.read(4)),
     "buffer": (lambda: memoryview(bytearray(2)), lambda held: held.__setitem__(0, 1)),
     "proxy": (lambda: weakref.proxy(WEAKLY), lambda held: held.step()),
     "file": (lambda: io.BufferedReader(io.BytesIO(b"a\nb")), lambda held: held.readline()),
@@ -771,6 +847,8 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "shape of an array": (lambda: np.zeros(4), lambda held: setattr(held, "shape", (2, 2))),
     "array of objects": (lambda: np.array([1, "a"], dtype=object), lambda held: held.__setitem__(0, 2)),
     "resized array": (lambda: np.ones((2, 2)), lambda held: held.resize(8, refcheck=False)),
+    "array behind a view": (lambda: np.arange(9)[2:4], lambda held: held.base.__setitem__(7, 9)),
+    "tensor behind an array": (torch.zeros(4)[:2].numpy, lambda held: held.base.unsqueeze_(0)),
     "frozen array": (lambda: np.zeros(4), lambda held: held.setflags(write=False)),
     "arrays and text": (_arrays, _changed_arrays),
     "weak set": (weakref.WeakSet, lambda held: held.add(WEAKLY)),
@@ -785,6 +863,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "module of Python": (lambda: ModuleType("kept"), lambda held: setattr(held, "own", 1)),
     "class of Python": (Counter, lambda held: setattr(type(held), "own", 1)),
     "name of a class": (Renamed, lambda held: setattr(type(held), "__name__", "other")),
+    "function of torch": (lambda: functional.relu6, lambda held: setattr(held, "calls", 1)),
     "class of tensors": (lambda: nn.Parameter(torch.ones(2)), lambda held: setattr(type(held), "own", 1)),
 }  # fmt: skip
 
@@ -819,6 +898,8 @@ def _seen(held: Any) -> Any:
         return held.is_set()
     if isinstance(held, logging.Handler):
         return held.level
+    if isinstance(held, set):
+        return set(held)
     if isinstance(held, weakref.ref):
         return _seen(held())
     if isinstance(held, weakref.ProxyType):
@@ -830,7 +911,7 @@ def _seen(held: Any) -> Any:
     if isinstance(held, (ctypes._SimpleCData, ctypes.Structure, memoryview)):
         return bytes(held)
     if isinstance(held, mmap):
-        return held[:]
+        return held[:], held.tell()
     if isinstance(held, io.TextIOWrapper):
         return held.errors
     if isinstance(held, io.BufferedReader):
@@ -855,7 +936,8 @@ def _seen(held: Any) -> Any:
     if isinstance(held, nn.Module):
         return copy.deepcopy(held.state_dict())
     if isinstance(held, np.ndarray):
-        return held.tolist(), held.shape, held.flags.writeable, held.dtype.names
+        behind = () if held.base is None else held.base.tolist()
+        return held.tolist(), held.shape, held.flags.writeable, held.dtype.names, behind
     if isinstance(held, dict):
         return {k: (_seen(k), _seen(v)) for k, v in held.items()}
     if isinstance(held, (list, tuple, deque)):
@@ -887,6 +969,7 @@ class Settings:
     """Has its attributes in a dictionary of another kind."""
 
     __registry__: ClassVar[list[Any]] = []
+    __counter__ = SimpleNamespace(n=0)
 
     def __init__(self) -> None:
         self.__dict__ = OrderedDict(n=1)
@@ -919,6 +1002,7 @@ def test_what_is_kept_beside_that_by_which_a_thing_is_known() -> None:
     def change(self: Any) -> None:
         self.factory.default_factory = None
         type(self.held[2]).__registry__.append(1)
+        type(self.held[2]).__counter__.n += 1
         for each in self.held:
             each.n = getattr(each, "n", 0) + 1
 
@@ -927,6 +1011,7 @@ def test_what_is_kept_beside_that_by_which_a_thing_is_known() -> None:
     profiled(model)
     assert [getattr(each, "n", None) for each in held] == [None, 1, 1, None]
     assert (factory.default_factory, Settings.__registry__) == (list, [])
+    assert Settings.__counter__.n == 0
 
 
 class Everything(Changing):
@@ -1235,6 +1320,67 @@ def test_lists_that_a_class_of_torch_has(run: str) -> None:
     profiled(Changing(change, run))
     assert "x" not in nn.Bilinear.__constants__
     assert "x" not in nn.Bilinear.__annotations__
+
+
+CALLS: list[Any] = []
+
+
+def _calls(self: Any, x: Tensor) -> Tensor:
+    CALLS.append(1)
+    return functional.linear(x, self.weight, self.bias)
+
+
+def _marks(self: Tensor) -> Tensor:
+    CALLS.append(2)
+    return self
+
+
+def _noted(x: Tensor) -> Tensor:
+    CALLS.append(3)
+    return x
+
+
+PUT: dict[str, tuple[Any, str, Callable[[], Any], Any]] = {
+    "method": (nn.Linear, "forward", lambda: _calls, lambda _: None),
+    "decorated method": (nn.Linear, "forward", lambda: torch.no_grad()(_calls), lambda _: None),
+    "function of tensors": (Tensor, "marks", lambda: _marks, lambda _: X.marks()),
+    "operator of tensors": (Tensor, "__lshift__", lambda: lambda x, _: _marks(x), lambda _: X << 1),
+    "object": (nn.Module, "counts", Plain, lambda self: self.counts.step()),
+    "set": (nn.Module, "names", set, lambda self: self.names.add("a")),
+    "list of objects": (nn.Module, "all", lambda: [Plain()], lambda self: self.all[0].step()),
+    "name in all code": (builtins, "STATE_OF_ALL", lambda: {"n": 0},
+                         lambda _: STATE_OF_ALL.update(n=1)),  # type: ignore[name-defined]  # noqa: F821
+    "function in all code": (builtins, "noted", lambda: _noted,
+                             lambda _: noted(X)),  # type: ignore[name-defined]  # noqa: F821
+}  # fmt: skip
+"""What somebody puts into classes of torch's or among Python's own names, where, and who uses it."""
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+@pytest.mark.parametrize("what", PUT)
+def test_what_somebody_put_into_a_library(
+    what: str, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, name, make, change = PUT[what]
+    CALLS.clear()
+    held = make()
+    before = _seen(held)
+    monkeypatch.setattr(holder, name, held, raising=False)
+    profiled(Changing(change, run))
+    assert same(_seen(held), before)
+    assert CALLS == []
+    Changing(change)(X)
+    assert CALLS or not same(_seen(held), before)  # it does keep something
+
+
+def test_the_first_loop_of_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio.events, "_event_loop_policy", None)
+
+    async def nothing() -> None:
+        pass
+
+    profiled(Changing(lambda _: asyncio.run(nothing())))
+    assert asyncio.events._event_loop_policy is None  # type: ignore[attr-defined]
 
 
 class Dispatching(nn.Module):

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from opgraph.record.turns import replaced
 from opgraph.sources.weightless import INDEXED, bring_compiler
+from opgraph.tracing.fake.types import attributes
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -152,11 +153,8 @@ def _wrapped(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
         type(tensor), tensor.shape, tensor.stride(), tensor.storage_offset(),
         dtype=tensor.dtype, device=CPU, requires_grad=tensor.requires_grad,
     )  # fmt: skip
-    slots = (n for c in type(tensor).__mro__ for n in vars(c).get("__slots__", ()))
-    for name in (*vars(tensor), *slots):
-        if hasattr(tensor, name):
-            item = getattr(tensor, name)
-            setattr(made, name, fake(item, mode) if isinstance(item, Tensor) else item)
+    for name, item in attributes(tensor).items():
+        setattr(made, name, fake(item, mode) if isinstance(item, Tensor) else item)
     return made
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from opgraph.costs.formulas.linalg import SPARSE
 
 _PLAIN = (nn.Parameter, Tensor, FakeTensor)
 
@@ -23,6 +26,33 @@ def dress(stand: Tensor, tensor: Tensor) -> None:
     known.update((k, v) for k, v in vars(tensor).items() if k not in known)
     if type(tensor) not in _PLAIN and not hasattr(tensor, "__tensor_flatten__"):
         known["_stands_for"] = type(tensor)
+
+
+def attributes(tensor: Tensor) -> dict[str, Any]:
+    """What a tensor of a class that wraps others has, those among it, in slots, too."""
+    slots = (n for c in type(tensor).__mro__ for n in vars(c).get("__slots__", ()))
+    return {n: getattr(tensor, n) for n in (*vars(tensor), *slots) if hasattr(tensor, n)}
+
+
+def shared(tensor: Tensor) -> Iterator[Any]:
+    """What a stand-in has in common with its tensor, and may be changed by it: attributes that somebody
+    gave it, but for the tensors that it wraps; or all of it, where it stands for itself."""
+    if is_its_own(tensor):
+        yield tensor
+    elif not is_traceable_wrapper_subclass(tensor):
+        yield vars(tensor)
+    else:
+        for item in attributes(tensor).values():
+            if not isinstance(item, Tensor):
+                yield item
+            elif is_traceable_wrapper_subclass(item):
+                yield from shared(item)
+
+
+def is_its_own(tensor: Tensor) -> bool:
+    """Whether a weight has no stand-in: not all schemes of quantizers can be copied, and a fake tensor does
+    not say how much a sparse one stores."""
+    return tensor.is_quantized or (tensor.layout in SPARSE and tensor.device.type == "cpu")
 
 
 def type_of(item: Any) -> type:

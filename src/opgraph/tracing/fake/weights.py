@@ -16,7 +16,7 @@ from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter, maker
 from opgraph.sources.ranks import current, is_spread, local, spread_as
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
-from opgraph.tracing.fake.types import dress
+from opgraph.tracing.fake.types import dress, is_its_own
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""
@@ -281,8 +281,8 @@ def _on_fakes(state: Any, mode: FakeTensorMode) -> Any:
 def _stand_in(
     tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool, shared: Memory
 ) -> Tensor:
-    if tensor.is_quantized or (tensor.layout in SPARSE and tensor.device.type == "cpu"):
-        return tensor  # not all schemes can be copied; a fake one does not say how much it stores
+    if is_its_own(tensor):
+        return tensor
     if mode is None:
         whole: Tensor = tensor.full_tensor()
         return whole

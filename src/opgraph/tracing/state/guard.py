@@ -120,6 +120,7 @@ class Guard:
         self._own: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
+        self.errors: list[BaseException] = []  # those that were there before, once all is restored
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
         self._context: Context | None = None
@@ -280,7 +281,7 @@ class Guard:
 
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
-        if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+        if isinstance(tensor, FakeTensor):
             return
         with _plainly():
             storage = _storage_of(tensor)
@@ -295,14 +296,14 @@ class Guard:
 
     def _keep_storage(self, storage: torch.UntypedStorage) -> None:
         key, copies = storage._cdata, self._copies
-        self._take(storage.nbytes())
+        self._take(0 if storage.device.type == "meta" else storage.nbytes())
         reference = weakref.ref(storage, lambda _: copies.pop(key, None))
         copies[key] = reference, storage.clone(), storage.is_shared()
 
     def _at_same_place(self, storage: torch.UntypedStorage) -> Iterator[torch.UntypedStorage]:
         """What there was at the memory of a storage that was made of it since, as by DLPack."""
         known, places = self._known_places()
-        if storage._cdata not in known:
+        if storage._cdata not in known and storage.device.type == "cpu":
             start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
             for first, _, other in places[bisect_right(places, start, key=itemgetter(1)) :]:
                 if first >= end:
@@ -329,7 +330,8 @@ class Guard:
             self._values.append((tensor, lambda: tensor.copy_(kept)))
             return
         parts = [part.detach() for part in stored(tensor)]
-        self._values.append((tensor, partial(_put_together, tensor, parts, _looks_of(tensor))))
+        if tensor.layout is not torch.sparse_coo:  # of which there is an alias
+            self._values.append((tensor, partial(_put_together, tensor, parts, tensor.shape)))
         for part in parts:
             self.keep(part)
 
@@ -397,6 +399,8 @@ class Guard:
             ):
                 self._attempt(step)
             self._copies.clear()
+            looks = (self._reach, *(late.reach for late in self._late))
+            self.errors = [error for look in looks for error in look.errors]
             # Cycles lead through these: inputs would stay until the next search for rubbish.
             del self._reach, self._first, self._values, self._places
             del self._imports, self.when_imported
@@ -503,8 +507,9 @@ class Guard:
         return fits
 
     def copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
-        for found in items:
-            size, copy = _memory(found)
+        kept: set[int] = set()
+        for found in sorted(items, key=lambda item: getattr(item, "base", None) is not None):
+            size, copy = _memory(found, within=id(getattr(found, "base", None)) in kept)
             if self.taken + size > self.limit:
                 self._remark(
                     f"an array of {units.size(size)} that the forward can reach was not "
@@ -512,6 +517,7 @@ class Guard:
                 )
                 continue
             self.taken += size
+            kept.add(id(found))
             yield copy()
 
 
@@ -621,13 +627,12 @@ class _Looks:
         self.signs = tensor.is_conj(), tensor.is_neg()
         self.needs_grad = tensor.requires_grad
         self.grad_fn = tensor.grad_fn
-        self.grad = tensor.grad if tensor.is_leaf else None
+        self.grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
         self.others = {
             n: getattr(tensor, n, None) for n in (_OF_LEAVES if tensor.is_leaf else _OF_RESULTS)
         }
         self.version = None if tensor.is_inference() else tensor._version
-        plain = tensor.layout is torch.strided and not tensor.is_nested
-        plain = plain and tensor.device.type != "meta"
+        plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not _wraps(type(tensor)) else None
 
     def restore(self) -> None:
@@ -645,7 +650,7 @@ class _Looks:
             _detach(tensor)
         if tensor.requires_grad is not self.needs_grad:
             tensor.requires_grad_(self.needs_grad)
-        if tensor.is_leaf and tensor.grad is not self.grad:
+        if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not self.grad:
             tensor.grad = self.grad
         for name, value in self.others.items():
             if getattr(tensor, name, None) is value:
@@ -692,9 +697,11 @@ def _storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
 
 
 def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
-    storage = _storage_of(
-        tensor
-    )  # not by its address: it may have been let be one of the run's, without
+    if tensor.layout is alias.layout is torch.sparse_coo:
+        same = tensor.shape == alias.shape and tensor.is_coalesced() == alias.is_coalesced()
+        return same and all(map(_same_memory, stored(tensor), stored(alias)))
+    # Not by its address: it may have been let be one of the run's, without.
+    storage = _storage_of(tensor)
     return bool(
         storage is not None
         and storage._cdata == alias.untyped_storage()._cdata
@@ -705,23 +712,11 @@ def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
     )
 
 
-def _looks_of(tensor: Tensor) -> tuple[torch.Size, bool]:
-    """What a sparse tensor says of itself beside what it is made of."""
-    return tensor.shape, tensor.layout is torch.sparse_coo and tensor.is_coalesced()
-
-
-def _put_together(tensor: Tensor, parts: list[Tensor], looks: tuple[torch.Size, bool]) -> None:
-    """Let a sparse tensor be made of these again."""
-    now = stored(tensor)
-    if _looks_of(tensor) == looks and all(map(_same_memory, now, parts)):
-        return
-    if tensor.layout is torch.sparse_coo:
-        tensor.data = torch.sparse_coo_tensor(
-            *parts, looks[0], is_coalesced=looks[1], check_invariants=False
-        )
-    else:  # whose parts torch exchanges for no others
+def _put_together(tensor: Tensor, parts: list[Tensor], shape: torch.Size) -> None:
+    """Let a sparse tensor, whose parts torch exchanges for no others, say what it did."""
+    if tensor.shape != shape or not all(map(_same_memory, stored(tensor), parts)):
         made = torch.sparse_compressed_tensor(
-            *parts, looks[0], layout=tensor.layout, check_invariants=False
+            *parts, shape, layout=tensor.layout, check_invariants=False
         )
         tensor.resize_as_sparse_(made).copy_(made)
 
@@ -736,15 +731,15 @@ def _write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:
         raise Left("forward moved a tensor to shared memory")
 
 
-def _memory(item: Any) -> tuple[int, Callable[[], Callable[[], Any]]]:
+def _memory(item: Any, *, within: bool) -> tuple[int, Callable[[], Callable[[], Any]]]:
     """The bytes of an array of NumPy, or of what C knows of, and what makes a copy, which writes itself
-    back."""
+    back. Of an array `within` another that is copied there are none."""
     if isinstance(item, torch.UntypedStorage):
         if item.device.type == "meta":
             return 0, lambda: lambda: None
         return item.nbytes(), lambda: partial(_storage_back, item, item.clone())
     if isinstance(item, mmap):
-        return len(item), lambda: partial(_mapped_back, item, item[:])
+        return len(item), lambda: partial(_mapped_back, item, item[:], item.tell())
     if not hasattr(item, "nbytes"):
         size, place = ctypes.sizeof(item), ctypes.addressof(item)
         return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
@@ -752,8 +747,8 @@ def _memory(item: Any) -> tuple[int, Callable[[], Callable[[], Any]]]:
     if not writeable and not _could_be_written_to(item):
         return 0, lambda: lambda: None
     looks = {name: getattr(item, name) for name in ("dtype", "shape", "strides")}
-    return item.nbytes, lambda: partial(
-        _array_back, item, item.copy(), looks, item.dtype.names, writeable
+    return 0 if within else item.nbytes, lambda: partial(
+        _array_back, item, None if within else item.copy(), looks, item.dtype.names, writeable
     )
 
 
@@ -763,9 +758,10 @@ def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> 
     storage.copy_(kept)
 
 
-def _mapped_back(item: mmap, kept: bytes) -> None:
+def _mapped_back(item: mmap, kept: bytes, place: int) -> None:
     if item[:] != kept:
         item[:] = kept
+    item.seek(place)
 
 
 def _written_back(item: Any, kept: bytes) -> None:
@@ -785,14 +781,14 @@ def _could_be_written_to(array: Any) -> bool:
 def _array_back(array: Any, kept: Any, looks: dict[str, Any], names: Any, writeable: bool) -> None:
     if names is not None and looks["dtype"].names != names:
         looks["dtype"].names = names
-    if array.nbytes != kept.nbytes:
+    if kept is not None and array.nbytes != kept.nbytes:
         array.resize(kept.nbytes // array.itemsize, refcheck=False)
     for name, value in looks.items():
         if getattr(array, name) != value:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that nobody should
                 setattr(array, name, value)
-    if array.tobytes() != kept.tobytes():
+    if kept is not None and array.tobytes() != kept.tobytes():
         if not array.flags.writeable:
             array.flags.writeable = True
         array[...] = kept

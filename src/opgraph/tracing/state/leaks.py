@@ -30,22 +30,27 @@ _SHOWN = 3
 _SYMBOLS = (Proxy, Attribute)
 
 
-def settle(error: BaseException | None) -> None:
-    """Let the frames go that an error, and what led to it, has passed: their variables are the run's. Which
-    they were stays as text. What a backward that failed had still to do goes, too."""
+def settle(error: BaseException | None, older: Iterable[BaseException] = ()) -> None:
+    """Let the frames go that an error, and what led to it, has passed: their variables are the run's, but
+    for those of `older` ones. Which they were stays as text. What a backward that failed had still to do
+    goes, too."""
     if error is not None:
         _end_backward()
-    seen = {id(sys.exception())}  # what is handled where the profile was asked for is not the run's
-    while error is not None and id(error) not in seen:  # what is raised again may lead to itself
-        seen.add(id(error))
-        if error.__traceback__ is not None:
-            passed = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__)).format()
-            error.__traceback__ = None
-            error.add_note(
+    # What is handled where the profile was asked for is not the run's, either.
+    seen = {id(sys.exception()), *map(id, older)}
+    waiting = [error]
+    for each in waiting:
+        if each is None or id(each) in seen:  # what is raised again may lead to itself
+            continue
+        seen.add(id(each))
+        if each.__traceback__ is not None:
+            passed = traceback.StackSummary.extract(traceback.walk_tb(each.__traceback__)).format()
+            each.__traceback__ = None
+            each.add_note(
                 "It was raised here (most recent call last):\n" + "".join(passed).rstrip()
             )
-        vars(error).pop("_torch_dynamo_tracer_output", None)  # all that a compilation had come to
-        error = error.__cause__ or error.__context__
+        vars(each).pop("_torch_dynamo_tracer_output", None)  # all that a compilation had come to
+        waiting += each.__cause__, each.__context__
 
 
 def _end_backward() -> None:

@@ -849,13 +849,14 @@ _HELD = sys.getrefcount([object()][0]) + 1
 
 
 def _loop(events: Any) -> Any:
-    """Where the policy of asyncio keeps the loop of this thread, and that."""
-    kept = getattr(getattr(events, "_event_loop_policy", None), "_local", None)
-    return kept, dict(vars(kept)) if kept is not None else None
+    """The policy of asyncio, where it keeps the loop of this thread, and that."""
+    policy = events._event_loop_policy
+    kept = getattr(policy, "_local", None)
+    return policy, kept, dict(vars(kept)) if kept is not None else None
 
 
-def _loop_back(_: Any, before: Any) -> None:
-    kept, said = before
+def _loop_back(events: Any, before: Any) -> None:
+    events._event_loop_policy, kept, said = before
     if kept is not None:
         vars(kept).clear()
         vars(kept).update(said)

@@ -30,16 +30,21 @@ from queue import SimpleQueue
 from types import (
     BuiltinFunctionType,
     CellType,
+    ClassMethodDescriptorType,
     CodeType,
     FrameType,
     FunctionType,
+    GenericAlias,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
     TracebackType,
+    UnionType,
+    WrapperDescriptorType,
 )
 from typing import Any
 
@@ -48,6 +53,7 @@ from torch import Tensor
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from opgraph.tracing.fake.types import shared
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
 from opgraph.tracing.state.process import Left, behind, own_of
 
@@ -63,6 +69,8 @@ _CLOSED = frozenset({"opgraph", "importlib", "_frozen_importlib", "_frozen_impor
 _LEAVES = frozenset({
     int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
     torch.layout, torch.memory_format, range, slice, type(Ellipsis), property, CodeType,
+    GenericAlias, type(Callable[..., None]), UnionType, GetSetDescriptorType, MemberDescriptorType,
+    MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType,
 })  # fmt: skip
 """Types of what holds nothing that can be changed."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
@@ -149,6 +157,7 @@ class Reach:
     stateful: list[Any] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
     caches: list[tuple[Any, int]] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
     complete: bool = True
     _empty: list[Any] = field(default_factory=list)
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
@@ -181,13 +190,14 @@ class Reach:
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
     iterators: list[Any] = field(default_factory=list)
     spaces: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _common_names: dict[str, Any] = field(default_factory=dict)
     _codes: list[tuple[CodeType, dict[str, Any]]] = field(default_factory=list)
     tells_fakes: bool = False
 
     @classmethod
     def of(cls, roots: Iterable[Any], replaced: Iterable[Any] = ()) -> Reach:
         """What is reachable from some objects, but not what only the `replaced` tables hold."""
-        found = cls(frozenset(map(id, replaced)), _kinds=_USUAL.copy())
+        found = cls(frozenset(map(id, replaced)), _kinds=_USUAL.copy(), _common_names=_put_in())
         found._wanted |= _CALLED
         found._look(roots)
         found._follow()
@@ -291,6 +301,9 @@ class Reach:
             return
         for cls in {*map(type, base.values(item))} - self._types:
             self._class(cls)
+        for tensor in base.values(item):
+            if tensor is not None:
+                self._look(shared(tensor))
 
     def _keyed(self, item: Any) -> None:
         """A dictionary that has more than its entries."""
@@ -332,6 +345,10 @@ class Reach:
         if cls not in self._types:
             self._home(cls)
             self._class(cls)
+
+    def _error(self, item: BaseException) -> None:
+        self.errors.append(item)
+        self._object(item)
 
     def _scripted(self, item: Any) -> None:
         """A module that is run by torch's own interpreter, which has its attributes."""
@@ -395,8 +412,9 @@ class Reach:
         self.tensors[id(item)] = item
         if type(item) not in self._types:
             self._class(type(item))
-        known = item.grad if item.is_leaf else item.grad_fn
-        self._look((item.__dict__, known, *[getattr(item, name, None) for name in _HOOKS]))
+        grad = item.grad if item.is_leaf or item.retains_grad else None
+        hooks = [getattr(item, name, None) for name in _HOOKS]
+        self._look((item.__dict__, grad, item.grad_fn, *hooks))
 
     def _node(self, item: Any) -> None:
         """What autograd knows of an operator: what somebody put there, and what came before."""
@@ -433,7 +451,8 @@ class Reach:
 
     def _bound(self, item: Any) -> None:
         """A method that is written in C: `items.append`."""
-        self._look((item.__self__,))
+        if not isinstance(item.__self__, ModuleType):
+            self._look((item.__self__,))
 
     def _reference(self, item: weakref.ref[Any]) -> None:
         self._look((item(),))
@@ -461,20 +480,19 @@ class Reach:
         self.arrays.append(item)
         if type(item) not in self._types:
             self._class(type(item))
+        behind = getattr(item, "base", None)  # of another kind it is a file, say, that is mapped
         self._look((getattr(item, "__dict__", None),))
+        self._look(b for b in (behind,) if isinstance(b, Tensor) or _is_numpys(type(b), "ndarray"))
         if getattr(getattr(item, "dtype", None), "hasobject", False):
             self._look(item.flat)
 
     def _function(self, item: FunctionType) -> None:
         space = item.__globals__
         self.tells_fakes |= space.get("__name__") in _OF_FAKES
-        followed = self._follows(space.get("__name__"), item)
-        if not followed and item.__closure__ is None:
-            return
         says = _look_at(item)
         self._functions.append((item, says))
         self._look((says[1], says[2], item.__dict__, *(item.__closure__ or ())))
-        if followed:
+        if self._follows(space.get("__name__"), item):
             self._code(says[0], space)
 
     def _cell(self, item: CellType) -> None:
@@ -500,8 +518,9 @@ class Reach:
         self._said |= said
         for holder in libraries:
             self._libraries.setdefault(id(holder), (holder, set()))[1].update(said)
-        for name in present:
-            value = space[name] if name in space else sys.modules.get(name)
+        values = [space[name] if name in space else sys.modules.get(name) for name in present]
+        values += [self._common_names[name] for name in names & self._common_names.keys()]
+        for value in values:
             if isinstance(value, ModuleType):
                 self._module(value, names, parts)
             elif isinstance(value, type):
@@ -602,17 +621,10 @@ class Reach:
             if each.__flags__ & _IMMUTABLE:
                 continue
             self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
-            if _opaque(each.__module__):
-                members = dict(vars(each))
-                self._classes.append((each, members))
-                for name in _filled(each, members):
-                    held = members[name]
-                    kept = self._tables if type(held) is dict else self._holders
-                    kept.append((held, held.copy()))
-                continue
             members, methods, others = _members(each)
             self._classes.append((each, members))
-            self._methods.append((methods, set(), set()))
+            if methods:
+                self._methods.append((methods, set(), set()))
             self._look(others)
 
     def _method(self, item: MethodType) -> None:
@@ -745,8 +757,8 @@ _USUAL: dict[type, Callable[[Reach, Any], None] | None] = {
 """How objects of Python's own classes are looked at."""
 
 _OF_A_LOOK = (
-    "stateful arrays caches iterators _empty _tables _holders _common _objects _slots _classes _functions "
-    "_names _last _spaces _attributes _contexts _history _lent"
+    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _slots _classes "
+    "_functions _names _last _spaces _attributes _contexts _history _lent"
 ).split()
 """The lists of what was found, with what it was then."""
 
@@ -771,6 +783,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     """How objects of a class are looked at; None where they hold nothing."""
     if cls in (tuple, frozenset):
         return Reach._tuple
+    if issubclass(cls, BaseException):
+        return Reach._error
     if is_iterator(cls):
         return Reach._iterator
     if issubclass(cls, Tensor):
@@ -824,7 +838,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._array
     if _is_numpys(cls, *_ITERATE):
         return Reach._object
-    if issubclass(cls, (dict, list, set, deque, tuple, BaseException)) or _keeps(cls):
+    if issubclass(cls, (dict, list, set, deque, tuple)) or _keeps(cls):
         return Reach._object
     return None
 
@@ -866,19 +880,6 @@ def says_nothing(cls: Any) -> bool:
 
 
 _ITERATE = ("flatiter", "nditer", "broadcast")
-
-
-def _filled(cls: type, members: Mapping[str, Any]) -> list[str]:
-    """The dictionaries and lists among the attributes of a class of torch's or Python's, as
-    `nn.Linear.__constants__` is one, by name."""
-    size, names = _FILLED.get(cls, (0, []))
-    if size != len(members):
-        names = [name for name, value in members.items() if type(value) in (dict, list)]
-        _FILLED[cls] = len(members), names
-    return [name for name in names if type(members.get(name)) in (dict, list)]
-
-
-_FILLED: weakref.WeakKeyDictionary[type, tuple[int, list[str]]] = weakref.WeakKeyDictionary()
 
 
 def _hashes(cls: type) -> bool:
@@ -1066,8 +1067,18 @@ def _looked_up(
         elif type(value) in (FunctionType, _LRU) and _is_closed(value.__module__):
             within += _kept_by(value)
     put = [table[name] for table, name in inside if isinstance(table[name], FunctionType)]
-    put = [f for f in put if not _opaque(f.__module__) and not _installed(f.__module__)]
+    put = [f for f in put if not _is_closed(_home_of(f))]
     return (present, within, libraries, put), places + [(t.get, name) for t, name in inside]
+
+
+def _put_in() -> dict[str, Any]:
+    """What has a name in all code, but for the functions and classes of Python's own."""
+    return {
+        name: value
+        for name, value in vars(builtins).items()
+        if type(value) is not BuiltinFunctionType
+        and not (type(value) is type and value.__flags__ & _IMMUTABLE)
+    }
 
 
 def _above(package: Any) -> list[str]:
@@ -1286,29 +1297,50 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
 
 
 _MEMBERS: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
-"""What classes of installed packages hold, as long as it is the same."""
+"""What classes of libraries hold, as long as it is the same, and nobody else put something there."""
 
 
 def _members(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[Any]]:
     """The attributes of a class; its methods by name; and its other attributes, with the methods that
-    Python calls by itself."""
+    Python calls by itself. What functions a library of no model's has in its own classes is left out."""
     known = _MEMBERS.get(cls)
     if known is None or not _same(known[0], cls.__dict__):
         methods: dict[str, list[Any]] = {}
-        others = []
+        others: list[Any] = []
+        opaque, closed = _opaque(cls.__module__), _is_closed(cls.__module__)
         for name, value in cls.__dict__.items():
             for part in _parts(value):
                 if not isinstance(part, FunctionType):
-                    if not name.startswith("__") or type(part) in _CONTAINERS:
-                        others.append(part)
-                elif name.startswith("__") and name not in _UNWANTED:
+                    closed = closed and _is_closed(type(part).__module__)
+                    others += () if type(part) in _LEAVES else (part,)
+                    continue
+                home = _home_of(part)
+                closed = closed and _is_closed(home)
+                if opaque and _opaque(home):
+                    continue
+                if name.startswith("__") and name not in _UNWANTED:
                     others.append(part)
                 else:
                     methods.setdefault(name, []).append(part)
         known = dict(cls.__dict__), methods, others
-        if _installed(cls.__module__):
+        if closed:
             _MEMBERS[cls] = known  # others come and go
     return known
+
+
+def _home_of(function: FunctionType) -> Any:
+    """The name of the module whose code a function runs: its own, or, of one that a library made of
+    others, the first of theirs that is of no library."""
+    found = [function]
+    for each in found:
+        name = each.__globals__.get("__name__")
+        if not _is_closed(name):
+            return name
+        for cell in each.__closure__ or ():
+            held = _slot_value(_CONTENTS, cell)
+            if isinstance(held, FunctionType) and held not in found:
+                found.append(held)
+    return function.__globals__.get("__name__")
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
