@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -100,6 +101,25 @@ def test_the_memory_of_a_step_is_the_traced_one_node_by_node() -> None:
             row.path: row.measured for row in memory.alive if row.measured == row.traced > 10**5
         }
         assert {"optimizer" in path or "backward" in path for path in held} == {True}
+
+
+class Shy(nn.Linear):
+    """Fails where a profiler looks on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.autograd._profiler_enabled():
+            raise RuntimeError("not while somebody looks")
+        return super().forward(x)
+
+
+def test_a_step_that_fails_under_the_profiler_leaves_none_on() -> None:
+    with pytest.raises(RuntimeError, match="somebody looks"):
+        opgraph.measure(Shy(4, 4), torch.ones(2, 4), steps=2)
+    assert not torch.autograd._profiler_enabled()
+    with torch.profiler.profile() as profiler, torch.overrides.BaseTorchFunctionMode():
+        gc.collect()
+        torch.ones(2) + 1
+    assert len(profiler.events()) > 1
 
 
 def test_a_loop_of_ones_own_is_recorded() -> None:

@@ -49,10 +49,7 @@ def measured(
         plain.append(_timed(step.ready(None), wait))
         # Between plain steps, so that a machine that slows down or is shared slows down both alike.
         if len(traced) < _PROFILED and (steps is not None or len(plain) % 2 == 0):
-            run, under = step.ready(marks), Profiled(profile, marks, device)
-            under.begin()
-            run()
-            traced.append(under.end())
+            traced.append(Profiled(profile, marks, device).over(step.ready(marks)))
         spent = time.perf_counter() - begin
         if steps is not None:
             if len(plain) >= steps and traced:
@@ -63,10 +60,7 @@ def measured(
             or len(plain) >= _MOST
         ):  # fmt: skip
             break
-    run, under = step.ready(marks), Profiled(profile, marks, device, memory=True)
-    under.begin()
-    run()
-    looked = under.end()[1]
+    looked = Profiled(profile, marks, device, memory=True).over(step.ready(marks))[1]
     found = replace(
         run_of(plain, traced, device, fixed=steps is not None),
         **_thinned(looked), held=looked.held, peak_nodes=looked.peak_nodes,
@@ -148,21 +142,30 @@ class Profiled:
         self._stack = ExitStack()
         self._start = 0.0
 
+    def over(self, run: Callable[[], Any]) -> tuple[float, RunRecord]:
+        """What a step takes, from its beginning to its end."""
+        with self._stack:  # if it fails, too
+            self.begin()
+            run()
+            return self.end()
+
     def begin(self) -> None:
         """From here on the step runs."""
-        self._profiler = self._stack.enter_context(profiled(self._device, memory=self._memory))
-        self._stack.enter_context(self._marks.step())
-        self._wait()
-        self._stack.enter_context(record_function(f"{STEP}1"))
+        with ExitStack() as stack:
+            self._profiler = stack.enter_context(profiled(self._device, memory=self._memory))
+            stack.enter_context(self._marks.step())
+            self._wait()
+            stack.enter_context(record_function(f"{STEP}1"))
+            self._stack.push(stack.pop_all())
         self._start = time.perf_counter()
 
     def end(self) -> tuple[float, RunRecord]:
         """The step has run."""
         from opgraph.traces import joined
 
-        self._wait()
-        seconds = time.perf_counter() - self._start
-        self._stack.close()
+        with self._stack:
+            self._wait()
+            seconds = time.perf_counter() - self._start
         with tempfile.TemporaryDirectory(prefix="opgraph-") as folder:
             file = Path(folder) / "trace.json"
             self._profiler.export_chrome_trace(str(file))
