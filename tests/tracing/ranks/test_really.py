@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -30,8 +31,21 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of four processes did, program by program."""
-    folder = tmp_path_factory.mktemp("ranks")
+    """What each of four processes did, program by program; made once for all workers of a run of tests."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
+    folder = folder / "ranks"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            _run(folder)
+            (folder / "done").touch()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD)]
+
+
+def _run(folder: Path) -> None:
     script = str(Path(__file__).with_name("really.py"))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -45,7 +59,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
             os.killpg(process.pid, signal.SIGKILL)  # those that wait for one that failed, too
         process.wait()
     assert process.returncode == 0, (folder / "log").read_text()[-2000:]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD)]
 
 
 def moved(graph: Graph) -> list[tuple[str, int, int]]:
