@@ -373,6 +373,20 @@ def test_the_gradient_that_a_result_retained(mode: str, run: str) -> None:
 
 
 @pytest.mark.parametrize("run", ["fake", "real"])
+def test_a_sparse_parameter(run: str) -> None:
+    """For which nothing stands in."""
+
+    def changes(self: Any) -> None:
+        self.sparse.data, self.sparse.own = torch.eye(2).to_sparse(), 1
+
+    model = Changing(changes, run)
+    model.sparse = nn.Parameter(torch.eye(3).to_sparse(), requires_grad=False)
+    before = _seen(model.sparse)
+    profiled(model)
+    assert same(_seen(model.sparse), before)
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
 def test_tensors_without_values(run: str) -> None:
     def changes(self: Any) -> None:
         self.kept["one"].unsqueeze_(0)
