@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,6 +54,19 @@ def test_without_weights_it_has_none() -> None:
     program = opgraph.profile("resnet18").captured.export
     weights = [n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"]
     assert all(isinstance(w, torch._subclasses.FakeTensor) for w in weights)
+
+
+def test_what_is_left_behind_is_warned_of(tmp_path: Path) -> None:
+    class Noting(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (tmp_path / "note").touch()
+            return super().forward(x)
+
+    model = Noting(4, 4)
+    captured = opgraph.profile(model, torch.randn(1, 4)).captured
+    with pytest.warns(UserWarning, match="note") as caught:
+        _ = captured.export
+    assert caught[0].filename == __file__
 
 
 def test_it_is_refused_where_there_is_no_model() -> None:

@@ -324,3 +324,16 @@ def test_other_counters_leave_torch_alone(most: int) -> None:
     for space, held in zip(spaces, before, strict=True):
         assert {n: v for n, v in vars(space).items() if v is not held.get(n)} == {}
         assert held.keys() == vars(space).keys()
+
+
+def test_what_a_counter_has_the_model_write_is_as_it_was() -> None:
+    table = torch.zeros(3)
+
+    class Writing(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            table.add_(1)
+            return super().forward(x)
+
+    found = opgraph.check(Writing(4, 4), torch.ones(2, 4), tracers=("auto",))
+    assert [reading for reading in found.readings if reading.error is None]
+    assert not table.any()

@@ -113,6 +113,25 @@ def test_a_program_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["x.pt2", "x.onnx", "x.py"])
+def test_what_is_left_behind_is_said_with_the_file(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "noting.py").write_text(
+        "import pathlib, torch\n"
+        "class Noting(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        f"        pathlib.Path({str(tmp_path / 'note')!r}).touch()\n"
+        "        return super().forward(x)\n"
+        "def build():\n"
+        "    return Noting(4, 4)\n"
+    )
+    given = [f"{tmp_path}/noting.py:build", "--trust", "--input-shape", "2x4"]
+    assert main(["export", *given, "-o", str(tmp_path / name)]) == 0
+    assert f"{tmp_path}/note" in capsys.readouterr().err.replace("\n", "")
+
+
+@pytest.mark.slow
 def test_onnx_is_checked_and_run(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")

@@ -35,6 +35,10 @@ def test_a_meter_counts_each_call_by_its_graph() -> None:
     assert not model._forward_pre_hooks
 
 
+def _raise(*_: Any) -> None:
+    raise RuntimeError("a step that fails")
+
+
 def test_the_trainer_of_transformers_logs_it(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -73,6 +77,14 @@ def test_the_trainer_of_transformers_logs_it(tmp_path: Path) -> None:
         )
     assert trainer.state.log_history[0]["opgraph/mfu"] == logged[0]["opgraph/mfu"]
 
+    broken = model.lm_head.register_forward_pre_hook(_raise)
+    with pytest.raises(RuntimeError, match="a step that fails"):
+        trainer.train()
+    broken.remove()
+    trainer.train()
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks
+
 
 @pytest.mark.filterwarnings(
     "ignore"
@@ -98,9 +110,17 @@ def test_lightning_logs_it(tmp_path: Path) -> None:
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
         callbacks=[UtilizationCallback("h100-sxm")],
     )  # fmt: skip
-    trainer.fit(Net(), data)
+    net = Net()
+    trainer.fit(net, data)
     found = trainer.logged_metrics
     assert found["opgraph/samples_per_second"] > 0
     assert found["opgraph/flops_per_second"] == pytest.approx(
         2 * 2 * 16 * 4 * float(found["opgraph/samples_per_second"]), rel=1e-3
     )
+
+    broken = net.body.register_forward_pre_hook(_raise)
+    trainer.fit_loop.max_epochs = 2
+    with pytest.raises(RuntimeError, match="a step that fails"):
+        trainer.fit(net, data)
+    broken.remove()
+    assert not [m for m in net.modules() if m._forward_pre_hooks or m._forward_hooks]

@@ -122,6 +122,34 @@ def test_a_step_that_fails_under_the_profiler_leaves_none_on() -> None:
     assert len(profiler.events()) > 1
 
 
+def test_a_profiler_of_ones_own_stays_on() -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    with torch.profiler.profile() as profiler:
+        with pytest.raises(TraceError, match="one at a time"):
+            opgraph.measure(model, x, steps=2)
+        with opgraph.recording(model) as run, torch.no_grad():
+            for _ in range(3):
+                model(x)
+        with pytest.raises(TraceError, match="was recorded"):
+            _ = run.profile
+        model(x)
+    (linear,) = (e for e in profiler.key_averages() if e.key == "aten::linear")
+    assert linear.count >= 4
+
+
+def test_a_copy_of_a_model_that_is_recorded_is_not_followed() -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    with torch.no_grad(), opgraph.recording(model) as run:
+        for _ in range(4):
+            model(x)
+        average = copy.deepcopy(model)
+        for _ in range(20):
+            average(x)
+    assert run._follower._calls == 4
+    average(x)
+    assert run._follower._calls == 4
+
+
 def test_a_loop_of_ones_own_is_recorded() -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

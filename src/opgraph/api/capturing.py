@@ -3,6 +3,7 @@ compiles: nothing is captured until it is asked for."""
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ class Captured:
 
     Weights are the model's own, or fake where it was built without. A module that was given is not kept
     alive by this, and a copy or a file of a profile has none. A capture raises `TraceError` where torch
-    does not get through.
+    does not get through, and warns of what could not be restored afterwards.
     """
 
     def __init__(
@@ -71,13 +72,17 @@ class Captured:
         if self._options.mode != "infer" or self._options.laid_out or self._options.world_size:
             raise InputError("one forward is captured, and not another mode or a layout",
                              hint="profile the model itself")  # fmt: skip
+        left: list[str] = []
         with put_back():
             built, example = prepared(model, *self._call, self._options)
             real = not any(p.is_meta for p in built.module.parameters())
             try:
                 with staged(built.module, example, real=real, stance=stance) as stage:
                     yield built.module, stage
+                left.extend(stage.guard.remarks)
             except (TraceError, InputError):
                 raise
             except Exception as error:
                 raise TraceError(f"torch does not get through: {first_line(error)}") from error
+        for remark in left:
+            warnings.warn(remark, stacklevel=5)

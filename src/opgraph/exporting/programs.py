@@ -109,7 +109,8 @@ def to_stablehlo(model: Model, example: Example, _tracer: str) -> Exported:
     weights = (
         f"{len(names) - own} weights are arguments, named at its head" if len(names) > own else ""
     )
-    return Exported(f"{head}{made}".encode(), (weights,) if weights else ())
+    said_of = (*filter(None, (weights,)), *stage.guard.remarks)
+    return Exported(f"{head}{made}".encode(), said_of)
 
 
 def _with_constants(
@@ -184,7 +185,8 @@ def _program(
                 program = exported(module, stage.args, stage.kwargs)
         except Exception as error:
             raise TraceError(f"export does not get through: {first_line(error)}") from error
-        return program, remarks, plain_arguments(stage.args, stage.kwargs)
+        tensors = plain_arguments(stage.args, stage.kwargs)
+    return program, (*remarks, *stage.guard.remarks), tensors
 
 
 def _is(item: Any) -> bool:

@@ -21,6 +21,7 @@ from opgraph.exporting import Exported
 from opgraph.exporting.captured import Captured, capture
 from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError
+from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Stage, staged
 from opgraph.tracing.capture.scopes import traced_location
@@ -172,19 +173,20 @@ def to_python(model: Model, example: Example, tracer: str) -> Exported:
     persistent = set(module.state_dict())
     stance = "default" if tracer == "dynamo" else "force_eager"
 
-    def written(module: nn.Module, *, real: bool) -> str:
+    def written(module: nn.Module, *, real: bool) -> tuple[str, list[Remark]]:
         with staged(module, example, real=real, stance=stance, warm_up=real) as stage:
             captured = capture(module, stage, tracer)
-            return "\n".join(_lines(model, captured, stage, persistent, tracer)) + "\n"
+            text = "\n".join(_lines(model, captured, stage, persistent, tracer)) + "\n"
+        return text, stage.guard.remarks
 
     try:
-        text = written(module, real=False)
+        text, left = written(module, real=False)
     except TraceError:
         # A model that makes tables at its first call may do so outside of the graph: after a warm-up on
         # real tensors they are constants with values.
-        text = written(materialized(model), real=True)
+        text, left = written(materialized(model), real=True)
     compile(text, "graph.py", "exec")
-    return Exported(text.encode(), (f"{text.count(chr(10)):,} lines, from {tracer}",))
+    return Exported(text.encode(), (f"{text.count(chr(10)):,} lines, from {tracer}", *left))
 
 
 def _lines(

@@ -39,3 +39,6 @@ class UtilizationCallback(Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self.meter is not None:
             self.meter.detach()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.on_train_end(trainer, pl_module)

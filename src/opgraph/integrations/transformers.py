@@ -18,6 +18,8 @@ class UtilizationCallback(TrainerCallback):
 
     `opgraph/mfu`, `opgraph/tokens_per_second` … (see `Meter`) stand in each log of training. Attached so it
     comes before the callbacks that report; given as `callbacks=[…]` only the Trainer's history has them.
+    Its hooks are at the model until training ends. The Trainer does not say that it failed: then they go
+    as it trains again, or with `callback.meter.detach()`.
     """
 
     def __init__(self, hardware: str | Device | None = None) -> None:
@@ -32,6 +34,7 @@ class UtilizationCallback(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
     ) -> None:
+        self.on_train_end(args, state, control)  # of a training that failed
         self.meter = Meter(self._hardware, devices=max(1, args.world_size))
         self.meter.attach([model])
 

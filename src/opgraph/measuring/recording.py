@@ -17,7 +17,7 @@ from torch.optim.optimizer import (
 
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
-from opgraph.measuring.running import Profiled, run_of, waiting
+from opgraph.measuring.running import Profiled, run_of, waiting, watched
 from opgraph.record.errors import TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
@@ -58,6 +58,9 @@ class Follower:
             register_optimizer_step_post_hook(self._stepped),
         ]
 
+    def __deepcopy__(self, _: Any) -> Follower:
+        return self  # a copy of the model has its hooks, and is not followed
+
     def stop(self) -> None:
         """Follow no more; a step of training that runs ends here."""
         for handle in self._handles:
@@ -72,7 +75,8 @@ class Follower:
         """
         if self._profile is None or not self._traced:
             few = "one step of training" if self._calls else "no call of the model"
-            raise TraceError(f"{few} was recorded", hint="let the loop run a few times within")
+            hint = "let the loop run a few times within, under no other profiler"
+            raise TraceError(f"{few} was recorded", hint=hint)
         warm = len(self._traced) > 1 and not self._training
         traced = self._traced[1:] if warm else self._traced
         plain = self._plain or [seconds for seconds, _ in traced]
@@ -82,7 +86,7 @@ class Follower:
     # What happens in the loop.
 
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._busy:
+        if self._busy or module is not self._module:
             return
         self._end()
         self._training = module.training and torch.is_grad_enabled()
@@ -98,14 +102,14 @@ class Follower:
         if first and self._training:
             return  # the optimizer is not known yet, and all is cold
         few = len(self._traced) < _PROFILED and len(self._traced) <= len(self._plain)
-        if few and self._profile is not None and self._marks is not None:
+        if few and not watched() and self._profile is not None and self._marks is not None:
             self._under = Profiled(self._profile, self._marks, self._device)
             self._under.begin()
         self._wait()
         self._begin = time.perf_counter()
 
-    def _returned(self, *_: Any) -> None:
-        if not self._busy and not self._training:
+    def _returned(self, module: nn.Module, *_: Any) -> None:
+        if not self._busy and not self._training and module is self._module:
             self._end()
 
     def _end(self) -> None:

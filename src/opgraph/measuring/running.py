@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from opgraph.measuring.marks import STEP, Marks
 from opgraph.measuring.steps import Step
 from opgraph.record import units
+from opgraph.record.errors import TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunEvent, RunRecord, median, uncertainty
 from opgraph.tracing.base import uncommented
@@ -36,7 +37,14 @@ _SECONDS = 10.0
 def measured(
     profile: ProfileRecord, step: Step, device: torch.device, steps: int | None = None
 ) -> RunRecord:
-    """Run a step of the profile's model: `steps` times, or until the median is steady."""
+    """Run a step of the profile's model: `steps` times, or until the median is steady.
+
+    Raises `TraceError` where a profiler of somebody's own is on.
+    """
+    if watched():
+        raise TraceError(
+            "a profiler is on, and torch has one at a time", hint="measure outside of it"
+        )
     wait = waiting(device)
     marks = Marks(profile.graph, step.module)
     for _ in range(_WARM):
@@ -72,6 +80,11 @@ def measured(
         )
         return replace(found, notes=(*found.notes, note))
     return found
+
+
+def watched() -> bool:
+    """Whether a profiler of torch is on: to start another ends it."""
+    return bool(torch.autograd._profiler_enabled())
 
 
 def _takes_shortcuts(module: torch.nn.Module) -> bool:

@@ -294,6 +294,13 @@ class Guard:
                     if other._cdata not in self._copies:
                         self._keep_storage(other)
 
+    def keep_others(self, module: torch.nn.Module) -> None:
+        """Copy the memory of all that was found and is not a module's own, where nothing can listen."""
+        own = {id(t) for t in (*module.parameters(), *module.buffers())}
+        for look in self._first.tensors:
+            if id(look.tensor) not in own:
+                self.keep(look.tensor)
+
     def _keep_storage(self, storage: torch.UntypedStorage) -> None:
         key, copies = storage._cdata, self._copies
         self._take(0 if storage.device.type == "meta" else storage.nbytes())
