@@ -34,19 +34,20 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
     return {n: getattr(tensor, n) for n in (*vars(tensor), *slots) if hasattr(tensor, n)}
 
 
-def shared(tensor: Tensor) -> Iterator[Any]:
+def shared(tensor: Tensor) -> list[Any]:
     """What a stand-in has in common with its tensor, and may be changed by it: attributes that somebody
     gave it, but for the tensors that it wraps; or all of it, where it stands for itself."""
     if is_its_own(tensor):
-        yield tensor
-    elif not is_traceable_wrapper_subclass(tensor):
-        yield vars(tensor)
-    else:
-        for item in attributes(tensor).values():
-            if not isinstance(item, Tensor):
-                yield item
-            elif is_traceable_wrapper_subclass(item):
-                yield from shared(item)
+        return [tensor]
+    if type(tensor) in _PLAIN or not is_traceable_wrapper_subclass(tensor):
+        return [vars(tensor)] if vars(tensor) else []
+    found = []
+    for item in attributes(tensor).values():
+        if not isinstance(item, Tensor):
+            found.append(item)
+        elif is_traceable_wrapper_subclass(item):
+            found += shared(item)
+    return found
 
 
 def is_its_own(tensor: Tensor) -> bool:

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
+from itertools import chain
 from logging import Logger
 from mmap import mmap
 from opcode import opmap
@@ -197,7 +198,7 @@ class Reach:
     @classmethod
     def of(cls, roots: Iterable[Any], replaced: Iterable[Any] = ()) -> Reach:
         """What is reachable from some objects, but not what only the `replaced` tables hold."""
-        found = cls(frozenset(map(id, replaced)), _kinds=_USUAL.copy(), _common_names=_put_in())
+        found = cls(frozenset(map(id, replaced)), _kinds=_USUAL.copy())
         found._wanted |= _CALLED
         found._look(roots)
         found._follow()
@@ -301,9 +302,7 @@ class Reach:
             return
         for cls in {*map(type, base.values(item))} - self._types:
             self._class(cls)
-        for tensor in base.values(item):
-            if tensor is not None:
-                self._look(shared(tensor))
+        self._look(chain.from_iterable(shared(t) for t in base.values(item) if t is not None))
 
     def _keyed(self, item: Any) -> None:
         """A dictionary that has more than its entries."""
@@ -519,6 +518,7 @@ class Reach:
         for holder in libraries:
             self._libraries.setdefault(id(holder), (holder, set()))[1].update(said)
         values = [space[name] if name in space else sys.modules.get(name) for name in present]
+        self._common_names = self._common_names or _put_in()
         values += [self._common_names[name] for name in names & self._common_names.keys()]
         for value in values:
             if isinstance(value, ModuleType):
