@@ -135,13 +135,16 @@ def _healed(left: Left, gradients: Left) -> tuple[list[str], list[str]]:
     went with these is gone."""
     healed: list[str] = []
     kept: list[str] = []
-    for _ in range(2):
+    for again in (False, True):
         things = _alive(left)
         if not things:
             return healed, []
         taken, kept = _taken_out(things)
-        healed += taken + _out_of_gradients(things, _alive(gradients))
+        taken += _out_of_gradients(things, _alive(gradients))
+        healed += taken
         del things
+        if again or not taken:  # another look would find the same
+            break
         if _alive(left):
             gc.collect()
     return healed, kept if healed or kept else ["something that Python does not show"]
