@@ -218,7 +218,7 @@ def test_each_case_has_a_row_and_says_why_it_has_no_figures(cluster: Cluster, fo
         folder,
         *small(*names),
         "--timeout",
-        "10",  # a fresh worker on a machine that has much to do needs more than five
+        "10",
         "--memory-limit",
         "8",
         "-o",

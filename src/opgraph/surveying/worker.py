@@ -342,7 +342,8 @@ def _packed(costed: CostedRecord) -> bytes:
 
 @cache
 def _preload(source: str) -> None:
-    """Import what all cases of a source want, as far as it is there: a case that wants more says so."""
+    """Import what all cases of a source want, as far as it is there: a case that wants more says so. The
+    first trace of a process imports more, and is one of a model of nothing: no case is late for it."""
     from opgraph.sources.registry import libraries
 
     library = libraries().get(source)
@@ -350,6 +351,12 @@ def _preload(source: str) -> None:
     for module in (*wanted, *(() if library is None else library.modules)):
         with suppress(ImportError):
             import_module(module)
+    with suppress(ImportError):
+        import torch
+
+        from opgraph.api.pipeline import profiled
+
+        _figures(profiled(torch.nn.Identity(), torch.ones(1)), {})
 
 
 # The limits of a case, in a process that goes on after it.
