@@ -177,6 +177,14 @@ def _by_storage(self):
     self.layer.weight.untyped_storage().fill_(1)
 
 
+def _by_apply(self):
+    self.layer.weight.detach().apply_(lambda x: x + 1)
+
+
+def _by_map(self):
+    self.layer.weight.detach().map_(torch.zeros(8, 8), lambda x, y: x + 1)
+
+
 def _resized(self):
     self.layer.weight.data.resize_(2, 2)
 
@@ -236,8 +244,8 @@ def _clamped_by_view(self):
 
 PARAMETERS = (
     _no_grad_write, _data_write, _data_swapped, _grad_set, _slice_written, _out, _initialized, _by_numpy,
-    _by_dlpack, _by_set, _by_array, _by_storage, _resized, _emptied, _set, _transposed, _frozen, _named,
-    _hooked, _foreach, _replaced, _deleted, _swapped, _loaded, _vector, _clamped_by_view,
+    _by_dlpack, _by_set, _by_array, _by_storage, _by_apply, _by_map, _resized, _emptied, _set, _transposed,
+    _frozen, _named, _hooked, _foreach, _replaced, _deleted, _swapped, _loaded, _vector, _clamped_by_view,
 )  # fmt: skip
 
 
@@ -1198,6 +1206,7 @@ def process() -> Any:
         torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()), np.geterr(),
         torch.get_default_dtype(), torch.get_default_device(), torch.get_deterministic_debug_mode(),
         torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(),
+        torch.is_anomaly_check_nan_enabled(),
         torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), torch.backends.cuda.flash_sdp_enabled(),
         dict(os.environ), Path.cwd(), list(sys.path), sys.getrecursionlimit(), str(torch.ones(1) / 3),
         torch.overrides._get_current_function_mode_stack(), sys.getswitchinterval(), gc.get_threshold(),
@@ -1214,6 +1223,9 @@ def test_random_numbers_and_settings_of_the_process() -> None:
     states = model.torchs.get_state(), model.pythons.getstate(), model.numpys.bit_generator.state
     profiled(model)
     assert process() == before
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        profiled(model)
+        assert not torch.is_anomaly_check_nan_enabled()
     assert torch.equal(model.torchs.get_state(), states[0])
     assert (model.pythons.getstate(), model.numpys.bit_generator.state) == states[1:]
     assert model.legacy.rand() == np.random.RandomState(1).rand()

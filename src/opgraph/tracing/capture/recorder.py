@@ -871,7 +871,7 @@ class _Functions(TorchFunctionMode):
         capture = recorder.capture
         if func in _WATCHED:
             if capture.guard is not None and not capture.over and func in HANDED_OUT:
-                capture.guard.handed_out(args[0], capture.memory.made)
+                capture.guard.handed_out(func, args[0], capture.memory.made)
             if func in _READ and not capture.in_node and _is_read(args[0]):
                 capture.lacking[id(func)] = f"forward {_READ[func]}"
             if func in _AS_VALUES and not capture.in_node and capture.is_unknown(args[0]):

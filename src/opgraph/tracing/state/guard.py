@@ -81,10 +81,11 @@ STATISTICS = frozenset({
 
 HANDED_OUT = frozenset({
     Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
-    Tensor.__dlpack__, Tensor.share_memory_, Tensor.resize_,
+    Tensor.__dlpack__, Tensor.share_memory_, Tensor.resize_, Tensor.apply_, Tensor.map_, Tensor.map2_,
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 
+_APPLY = Tensor.apply_
 _NONE = object()
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
@@ -219,13 +220,15 @@ class Guard:
                 self.keep(tensor)
         return bool(tensors)
 
-    def handed_out(self, tensor: Any, made_here: Callable[[Tensor], bool]) -> None:
-        """The memory of a tensor is given to whoever may write to it unheard: copy it."""
-        if (
-            isinstance(tensor, Tensor)
-            and not isinstance(tensor, FakeTensor)
-            and not made_here(tensor)
-        ):
+    def handed_out(self, func: Any, tensor: Any, made_here: Callable[[Tensor], bool]) -> None:
+        """The memory of a tensor is given to whoever may write to it unheard: copy it. Raises where there is
+        none, and torch would write all the same."""
+        if isinstance(tensor, FakeTensor):
+            if func is _APPLY:
+                error = NotImplementedError("a fake tensor has no data to apply a function to")
+                self.raised(error)
+                raise error
+        elif isinstance(tensor, Tensor) and not made_here(tensor):
             self.keep(tensor)
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
@@ -605,7 +608,7 @@ class _Gifts(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in HANDED_OUT:
-            self._guard.handed_out(args[0], self._made_here)
+            self._guard.handed_out(func, args[0], self._made_here)
         try:
             return func(*args, **(kwargs or {}))
         except Exception as error:

@@ -965,7 +965,10 @@ _FIXED: tuple[Setting, ...] = (
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.sparse.check_sparse_tensor_invariants.is_enabled, _invariants),
     (torch.get_num_threads, torch.set_num_threads),
-    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda before: torch.autograd.set_detect_anomaly(*before),
+    ),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
     *(each for device in _TYPES if torch.amp.is_autocast_available(device)
