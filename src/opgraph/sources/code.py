@@ -142,7 +142,7 @@ def modules_apart() -> Iterator[None]:
 def _make_way(folder: Path) -> None:
     """Put modules of a person's own aside that have the name of one in a folder, and are others."""
     here = {p.stem for p in folder.iterdir() if p.suffix == ".py" or p.is_dir()}
-    own = [name for name, module in sys.modules.items() if _is_own(name, module)]
+    own = [name for name, module in list(sys.modules.items()) if _is_own(name, module)]
     for name in own:
         inside = Path(_where(sys.modules[name])).resolve().is_relative_to(folder)
         if name.partition(".")[0] in here and not inside:

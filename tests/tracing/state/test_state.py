@@ -309,6 +309,8 @@ def test_a_view_that_a_step_of_training_writes_to(values: bool) -> None:
 @pytest.mark.parametrize("tracer", ["auto", "export", "dynamo"])
 def test_a_tensor_that_was_let_be_one_of_the_runs(tracer: str) -> None:
     """As FSDP lets its flat weights be: those of the run have no memory."""
+    if tracer == "export" and torch.__version__ < "2.15":
+        pytest.skip("torch's export keeps its own graph there, which a remark says")
 
     class Lets(nn.Module):
         def __init__(self) -> None:

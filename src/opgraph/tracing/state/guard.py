@@ -221,8 +221,8 @@ class Guard:
         return bool(tensors)
 
     def handed_out(self, func: Any, tensor: Any, made_here: Callable[[Tensor], bool]) -> None:
-        """The memory of a tensor is given to whoever may write to it unheard: copy it. Raises where there is
-        none, and torch would write all the same."""
+        """The memory of a tensor is given to whoever may write to it unheard: copy it. Raises where there
+        is none, and torch would write all the same."""
         if isinstance(tensor, FakeTensor):
             if func is _APPLY:
                 error = NotImplementedError("a fake tensor has no data to apply a function to")
