@@ -202,7 +202,8 @@ def _profiled(model: Model, example: Example, asked: Options, made: bool) -> Pro
         )
     if made and not (example.args or example.kwargs):
         found = _with_optional(model, found, asked)
-    if found.graph.failed is not None and made and not found.unreal:  # other inputs would not help
+    failed = found.graph.failed
+    if failed is not None and made and not (found.untried and _lacks_values(failed)):
         if asked.sized:
             _blame_what_was_asked(model, found.graph, asked)
         found = _fitted(model, example, found, asked)
@@ -381,6 +382,13 @@ def _fitted(
     if other is None:
         return _noting(found, GUESSED, note)
     return _noting(profile_model(model, other, options), note)
+
+
+def _lacks_values(failed: Node) -> bool:
+    """Whether a forward failed for want of values, so that other sizes would do no better."""
+    from opgraph.tracing.fake.tensors import needs_values
+
+    return needs_values(failed.error)
 
 
 def _with_optional(model: Model, found: ProfileRecord, options: Options) -> ProfileRecord:

@@ -207,10 +207,10 @@ def _precision(of: str) -> Iterator[None]:
     try:
         yield
     finally:
-        products.fp32_precision = "none"
-        if (
-            products.fp32_precision != before
-        ):  # which is not what stands above it, as torch.backends'
+        products.fp32_precision = (
+            "none"  # then it says what is set for all, which may be what it was
+        )
+        if products.fp32_precision != before:
             products.fp32_precision = before
 
 

@@ -263,11 +263,6 @@ class ProfileRecord:
     pipeline: Pipeline | None = None
 
     @property
-    def unreal(self) -> str:
-        """Why it was not traced on real tensors, where nothing but their values was wanting; or nothing."""
-        return next((n for n in self.model.notes if n.startswith("was not traced on real")), "")
-
-    @property
     def untried(self) -> str:
         """What was not tried where its forward failed, to be said after the failure: "; it was not …"."""
         return "".join(f"; it {n}" for n in self.model.notes if n.startswith("was not traced "))

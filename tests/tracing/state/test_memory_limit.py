@@ -182,18 +182,24 @@ def test_limits_that_mean_nothing(limit: Any) -> None:
         opgraph.profile(nn.Linear(2, 2), torch.ones(1, 2), memory_limit=limit)
 
 
-def test_on_the_command_line(tmp_path: Any, capsys: Any) -> None:
-    file = tmp_path / "looking.py"
+def written(folder: Path, result: str, width: int, device: str) -> Path:
+    """A file with a layer that gives this of what a linear one gives, `y`."""
+    file = folder / "looking.py"
     file.write_text(
         "import torch\n"
         "class Looking(torch.nn.Linear):\n"
         "    def forward(self, x):\n"
         "        y = super().forward(x)\n"
-        "        return y * y.max().item()\n"
+        f"        return {result}\n"
         "def build():\n"
-        "    with torch.device('meta'):\n"
-        "        return Looking(2048, 2048)\n"
+        f"    with torch.device({device!r}):\n"
+        f"        return Looking({width}, {width})\n"
     )
+    return file
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: Any) -> None:
+    file = written(tmp_path, "y * y.max().item()", 2048, "meta")
     given = ["profile", f"{file}:build", "--trust", "--input-shape", "1x2048", "-v"]
     assert main([*given, "--memory-limit", "0.001"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
@@ -203,17 +209,8 @@ def test_on_the_command_line(tmp_path: Any, capsys: Any) -> None:
     assert main([*given, "--memory-limit", "1"]) == 0
 
 
-def test_sizes_that_take_too_much_are_not_said_to_be_wrong(tmp_path: Any, capsys: Any) -> None:
-    file = tmp_path / "looking.py"
-    file.write_text(
-        "import torch\n"
-        "class Looking(torch.nn.Linear):\n"
-        "    def forward(self, x):\n"
-        "        y = super().forward(x)\n"
-        "        return y * y.max().item()\n"
-        "def build():\n"
-        "    return Looking(512, 512)\n"
-    )
+def test_sizes_that_take_too_much_are_not_said_to_be_wrong(tmp_path: Path, capsys: Any) -> None:
+    file = written(tmp_path, "y * y.max().item()", 512, "cpu")
     given = ["profile", f"{file}:build", "--trust", "--memory-limit", "0.01", "--batch-size"]
     assert main([*given, "1"]) == 0
     capsys.readouterr()
@@ -223,6 +220,16 @@ def test_sizes_that_take_too_much_are_not_said_to_be_wrong(tmp_path: Any, capsys
     assert "(--memory-limit)" in shown
     assert "do not fit" not in shown
     assert "guessed" not in shown
+
+
+def test_sizes_that_are_wrong_are_said_to_be_where_none_are_tried_on_real_tensors(
+    tmp_path: Path, capsys: Any
+) -> None:
+    file = written(tmp_path, "y.view(1, 4, 512)", 2048, "meta")
+    given = ["profile", f"{file}:build", "--trust", "--memory-limit", "0.001", "--batch-size"]
+    assert main([*given, "1"]) == 0
+    assert main([*given, "7"]) == 2
+    assert "do not fit" in capsys.readouterr().err
 
 
 @pytest.mark.slow

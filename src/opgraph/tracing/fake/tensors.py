@@ -341,12 +341,14 @@ _SIGNS_OF_FAKE = (
 )  # fmt: skip
 
 
-def needs_values(error: BaseException | None) -> bool:
-    """Whether something failed only because fake tensors have no values."""
+def needs_values(error: BaseException | str | None) -> bool:
+    """Whether something failed only because fake tensors have no values: an error, or the line about it."""
     if error is None:
         return False
     text = str(error).lower()
-    return isinstance(error, _NEEDS_VALUES) or any(sign in text for sign in _SIGNS_OF_FAKE)
+    if isinstance(error, _NEEDS_VALUES) or any(sign in text for sign in _SIGNS_OF_FAKE):
+        return True
+    return isinstance(error, str) and error.partition(":")[0] in {c.__name__ for c in _NEEDS_VALUES}
 
 
 # Looking up in fake tables at places that are known: a place that is not there is an error for real.
