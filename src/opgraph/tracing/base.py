@@ -48,7 +48,7 @@ from opgraph.tracing.fake.tensors import (
 from opgraph.tracing.fake.types import dress, true_types
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
-from opgraph.tracing.state.leaks import leaks, modes_made, settle
+from opgraph.tracing.state.leaks import leaks, modes_made
 from opgraph.tracing.state.reach import Reach
 from opgraph.tracing.target import Substitutes
 
@@ -196,13 +196,15 @@ def record(
                 substitutes = Substitutes(target, real=real, spread=spread)
                 with substitutes.unrefused():
                     run = _recorded(module, stage, substitutes, prepare, capture)
+                stage.guard.settle(run.error)
         except BaseException as error:  # noqa: BLE001  (an interrupt, or what cannot be met)
             raised = error
         left: list[Remark] = []
         if stage is not None:
             guard, modes = stage.guard, stage.modes
             stage = None
-            settle(raised or run.error, guard.errors)
+            if raised is not None:
+                raised.__traceback__ = None  # it leads through `staged`
             # A list: what is still being made of a generator must not be found by another thread's search.
             left = list(leaks(run.alive, modes))
         if raised is not None:
@@ -399,11 +401,16 @@ def staged(
             except BaseException as error:  # what is wrong will show again, with a reason
                 if guard.interrupted(error):
                     raise
+                guard.settle(error)
                 before.restore()
                 guard.lacking.clear()
         stack.callback(guard.restore_late)
         modes = [] if mode is None else [weakref.ref(mode)]
-        yield Stage(args, kwargs, weights, mode, guard, modes, example.drawn)
+        try:
+            yield Stage(args, kwargs, weights, mode, guard, modes, example.drawn)
+        except BaseException as error:
+            guard.settle(error)
+            raise
 
 
 def compiling(stance: str) -> AbstractContextManager[None]:

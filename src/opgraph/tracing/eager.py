@@ -283,17 +283,17 @@ def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
     # Torch copies no buffer without a size.
     memo = {id(t): type(t)(device=t.device, dtype=t.dtype) for t in lazy}
     with guarded([module, *example.given]) as guard:
-        warm = copy.deepcopy(module, memo)
-        modes = [(m, m.training) for m in warm.modules()]
         args, kwargs = arguments(example, None)
-        set_eval([m for m, _ in modes])
         try:
+            warm = copy.deepcopy(module, memo)
+            modes = [(m, m.training) for m in warm.modules()]
+            set_eval([m for m, _ in modes])
             warm(*args, **kwargs)
-        except BaseException as error:  # a forward may raise anything, SystemExit too
+        except BaseException as error:  # a model may raise anything, SystemExit too
             if guard.interrupted(error):
                 raise
             raise InputError(
-                "its lazy layers learn their sizes from a first run, which failed: "
+                "its lazy layers learn their sizes from a first run of a copy, which failed: "
                 f"{first_line(error)}"
             ) from error
     for each, training in modes:

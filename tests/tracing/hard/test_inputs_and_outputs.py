@@ -112,7 +112,7 @@ def test_a_lazy_model_that_ends_the_process_is_an_error_like_others():
         def forward(self, x):
             sys.exit(3)
 
-    with pytest.raises(opgraph.InputError, match="first run, which failed: SystemExit: 3"):
+    with pytest.raises(opgraph.InputError, match="run of a copy, which failed: SystemExit: 3"):
         opgraph.profile(Ends(4), torch.ones(1, 8))
 
 

@@ -207,6 +207,7 @@ class Recorder:
         self.misfit = False
         self.differentiates = False  # asked autograd for something, with gradients off
         self.ungraded = False  # and was refused it
+        self._raised_at: Location = (None, None)
         self.location: Location | None = None
         self._inside: Call | None = None
         self._alike: dict[Any, tuple[Record, range, list[int]]] = {}  # see `as_one`
@@ -244,18 +245,30 @@ class Recorder:
                 if self.capture.guard is not None:
                     stack.callback(self.capture.guard.restore_late)
                 stack.enter_context(self._drawing())
-                return self.complete(call()), None
+                try:
+                    return self.complete(call()), None
+                except BaseException as error:
+                    self._failed(error)
+                    raise
         except InputError:
             raise
         except BaseException as error:  # SystemExit too: a forward may do anything
             if self.capture.guard is None or self.capture.guard.interrupted(error):
                 raise
-            return None, error
+            return None, error.with_traceback(None)
         finally:
             self.modules.detach()
             with self.capture.lock or nullcontext():
                 self.capture.over = True
             self._tell_of_threads(handed.left)
+
+    def _failed(self, error: BaseException) -> None:
+        """The run is over, and what its frames hold ends while all is as it was within."""
+        self._raised_at = raised_location(error.__traceback__)
+        if self.capture.guard is not None:
+            with self.capture.lock or nullcontext():
+                self.capture.over = True
+            self.capture.guard.settle(error)
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
@@ -814,7 +827,7 @@ class Recorder:
             last = len(self.capture.kernels)
             self.records.append(
                 Record("call", "raise", type(error).__name__, call, first=last, last=last,
-                       location=raised_location(error.__traceback__), error=first_line(error))
+                       location=self._raised_at, error=first_line(error))
             )  # fmt: skip
             call.nodes += 1
         reason = None if raised is None else misfit(raised)

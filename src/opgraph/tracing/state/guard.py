@@ -39,6 +39,7 @@ from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, alone, of_ones_own
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
+from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.process import (
     Left,
     Settings,
@@ -121,7 +122,7 @@ class Guard:
         self._own: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
-        self.errors: list[BaseException] = []  # those that were there before, once all is restored
+        self._handled = sys.exception()  # where the profile was asked for
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
         self._context: Context | None = None
@@ -391,6 +392,13 @@ class Guard:
 
     # Afterwards.
 
+    def settle(self, error: BaseException | None = None) -> None:
+        """Let what is left of the run come to its end (see `leaks.settle`) while what it changes by that is
+        heard, and can be brought back."""
+        looks = (self._reach, *(late.reach for late in self._late))
+        with self.listening():
+            settle(error, (self._handled, *(error for look in looks for error in look.errors)))
+
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`. Each step is made, whatever the model
         has put in the place of what another needs; what is to be said is found out last."""
@@ -409,8 +417,6 @@ class Guard:
             ):
                 self._attempt(step)
             self._copies.clear()
-            looks = (self._reach, *(late.reach for late in self._late))
-            self.errors = [error for look in looks for error in look.errors]
             # Cycles lead through these: inputs would stay until the next search for rubbish.
             del self._reach, self._first, self._values, self._places
             del self._imports, self.when_imported
@@ -545,7 +551,13 @@ def guarded(roots: Iterable[Any], *, heard: bool = True, device: str = "cpu") ->
             with guard.listening() if heard else guard.running():
                 yield guard
         except OutOfMemory as error:
+            guard.settle(error)
             raise TraceError(str(error)) from error
+        except BaseException as error:
+            guard.settle(error)
+            raise
+        else:
+            guard.settle()
         finally:
             guard.restore()
 

@@ -20,6 +20,7 @@ from torch.autograd.graph import _engine_run_backward
 from torch.fx.proxy import Attribute, Proxy
 from torch.utils.weak import TensorWeakRef
 
+from opgraph.record.errors import OpgraphError
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
 
@@ -30,14 +31,14 @@ _SHOWN = 3
 _SYMBOLS = (Proxy, Attribute)
 
 
-def settle(error: BaseException | None, older: Iterable[BaseException] = ()) -> None:
-    """Let the frames go that an error, and what led to it, has passed: their variables are the run's, but
-    for those of `older` ones. Which they were stays as text. What a backward that failed had still to do
-    goes, too."""
+def settle(error: BaseException | None, older: Iterable[BaseException | None] = ()) -> None:
+    """Let what is left of a run come to its end: the frames that an error, and what led to it, has passed,
+    whose variables are the run's, but for those of `older` errors, and what only holds itself. Generators
+    there are closed, and the `with` that one is in ends. Which frames they were stays as text. What a
+    backward that failed had still to do goes, too."""
     if error is not None:
         _end_backward()
-    # What is handled where the profile was asked for is not the run's, either.
-    seen = {id(sys.exception()), *map(id, older)}
+    seen = set(map(id, older))
     waiting = [error]
     for each in waiting:
         if each is None or id(each) in seen:  # what is raised again may lead to itself
@@ -45,12 +46,15 @@ def settle(error: BaseException | None, older: Iterable[BaseException] = ()) -> 
         seen.add(id(each))
         if each.__traceback__ is not None:
             passed = traceback.StackSummary.extract(traceback.walk_tb(each.__traceback__)).format()
+            traceback.clear_frames(each.__traceback__)
             each.__traceback__ = None
-            each.add_note(
-                "It was raised here (most recent call last):\n" + "".join(passed).rstrip()
-            )
+            if not isinstance(each, OpgraphError):  # whose own words say what is to be said
+                each.add_note(
+                    "It was raised here (most recent call last):\n" + "".join(passed).rstrip()
+                )
         vars(each).pop("_torch_dynamo_tracer_output", None)  # all that a compilation had come to
         waiting += each.__cause__, each.__context__
+    gc.collect(1)
 
 
 def _end_backward() -> None:

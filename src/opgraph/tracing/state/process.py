@@ -386,6 +386,10 @@ def _nesting() -> int:
 def _left(before: int) -> None:
     while _nesting() > before:
         torch.autocast_decrement_nesting()
+    while _nesting() < before:
+        torch.autocast_increment_nesting()
+    if not before:
+        torch.clear_autocast_cache()  # as the outermost of the contexts would have
 
 
 def _levels(before: int) -> None:

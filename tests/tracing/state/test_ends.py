@@ -1,0 +1,161 @@
+"""What a forward leaves suspended or for Python to end comes to its end before all is brought back: a
+generator in a frame that an error has passed, what only holds itself."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing, redirect_stdout, suppress
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+def nesting() -> int:
+    torch.autocast_increment_nesting()
+    return int(torch.autocast_decrement_nesting())
+
+
+class Parts(nn.Module):
+    """Hands a generator over, whose `with` or `finally` is to run when nobody has it any more."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self.layer, self.run = nn.Linear(4, 4), run
+        self.depth, self.free = 0, [0, 1, 2]
+        self.register_buffer("closed", torch.zeros(1))
+
+    def parts(self, x: Tensor) -> Iterator[Tensor]:
+        self.depth += 1
+        try:
+            with torch.autocast("cpu", torch.bfloat16), redirect_stdout(io.StringIO()):
+                for i in range(3):
+                    yield self.layer(x[i:])
+        finally:
+            self.depth -= 1
+            self.closed += 1
+
+    def best(self, parts: Iterable[Tensor], lease: Lease) -> Tensor:
+        lease.used = True
+        first = next(iter(parts))
+        if self.run == "failed":
+            raise ValueError("this is wrong")
+        if self.run == "real":
+            return first * first.sum().item()
+        return first
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.run != "cycle":
+            return self.layer(x) * self.best(self.parts(x), Lease(self.free))
+        parts, lease = self.parts(x), Lease(self.free)
+
+        def again(depth: int) -> Tensor:  # is in a cell of its own
+            lease.used = True
+            return next(parts) if depth == 0 else again(depth - 1)
+
+        return self.layer(x) + again(1)
+
+
+class Lease:
+    """A place of some that are free, which it gives back when it goes. Dynamo makes empty ones."""
+
+    free: list[int] = []  # noqa: RUF012
+    slot = -1
+
+    def __init__(self, free: list[int]) -> None:
+        self.free, self.slot = free, free.pop()
+        self.used = False
+
+    def __del__(self) -> None:
+        self.free.append(self.slot)
+
+
+def state(model: Parts) -> Any:
+    return model.depth, model.free, model.closed.item(), nesting(), sys.stdout
+
+
+@pytest.mark.parametrize("run", ["real", "failed", "cycle"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"mode": "train"}, {"tracer": "eager"}, {"tracer": "dynamo"}, {"tracer": "export"}],
+)
+def test_what_a_run_leaves_ends_before_all_is_brought_back(
+    run: str, options: dict[str, Any]
+) -> None:
+    model = Parts(run)
+    before = model.depth, [*model.free], 0.0, nesting(), sys.stdout
+    with suppress(opgraph.TraceError):
+        opgraph.profile(model, X, **options)
+    assert state(model) == before
+    gc.collect()
+    assert state(model) == before
+
+
+def test_training_goes_on_with_its_own_weights() -> None:
+    """Casts of them are kept until the outermost context of autocast ends."""
+
+    def losses(model: nn.Module) -> list[float]:
+        optimizer, found = torch.optim.SGD(model.parameters(), lr=0.5), []
+        for _ in range(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(X).float().pow(2).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    plain, other = Parts("real"), Parts("real")
+    other.load_state_dict(plain.state_dict())
+    opgraph.profile(other, X)
+    assert losses(other.layer) == losses(plain.layer)
+
+
+@pytest.mark.parametrize("program", ["export", "dynamo"])
+def test_what_a_program_that_is_not_made_leaves_ends_too(program: str) -> None:
+    model = Parts("failed")
+    before = model.depth, [*model.free], 0.0, nesting(), sys.stdout
+    profile = opgraph.profile(model, X, partial=True)
+    with pytest.raises(opgraph.OpgraphError):
+        getattr(profile.captured, program)
+    gc.collect()
+    assert state(model) == before
+
+
+def test_what_a_first_run_of_lazy_layers_leaves_ends_too() -> None:
+    model = nn.Sequential(nn.LazyLinear(4), Parts("failed"))
+    before = nesting(), sys.stdout
+    with pytest.raises(opgraph.InputError, match="learn their sizes"):
+        opgraph.profile(model, X)
+    gc.collect()
+    assert (nesting(), sys.stdout) == before
+
+
+def test_frames_of_a_callers_error_stay_as_they_are() -> None:
+    """A profile that is made where an error is handled has nothing to do with it."""
+
+    def raising(items: Iterator[int]) -> None:
+        raise KeyError(next(items))
+
+    with closing(iter_of([1, 2])) as items:
+        try:
+            raising(items)
+        except KeyError as error:
+            with suppress(opgraph.TraceError):
+                opgraph.profile(Parts("failed"), X)
+            trace = error.__traceback__
+            assert trace is not None
+            assert trace.tb_next is not None
+            assert next(trace.tb_next.tb_frame.f_locals["items"]) == 2
+
+
+def iter_of(items: list[int]) -> Iterator[int]:
+    yield from items
