@@ -44,6 +44,10 @@ Contraction = Callable[..., int]
 Traffic = Callable[[Sequence[int], int, Call], tuple[int, int]]
 """From the bytes of each tensor argument (in order), of the results, and the call: bytes read, written."""
 
+Lesser = Callable[[Sequence[Any], Sequence[Any], int], Any]
+"""From the shapes that go in and come out, and how many bytes are read beyond those that are written: which
+of two the bytes go by, where they go by the lesser."""
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -67,6 +71,7 @@ class Product:
 formulas: dict[str, Formula] = {}
 contractions: dict[str, Product] = {}
 traffic: dict[str, Traffic] = {}
+lesser: dict[Traffic, Lesser] = {}
 
 
 def formula(category: str, *operators: str) -> Callable[[Work], Work]:
@@ -116,17 +121,29 @@ def contraction(
     return register
 
 
-def moves(rule: Traffic, names: str) -> None:
+def moves(rule: Traffic, names: str, by: Lesser | None = None) -> None:
     """Register which bytes operators touch, where that is not all that goes in and comes out; those without
-    a namespace are ATen's.
+    a namespace are ATen's. Where the rule takes the lesser of two, `by` says which that is.
 
     Raises ValueError on duplicates.
     """
+    if by is not None:
+        lesser[rule] = by
     for name in names.split():
         full = name if "." in name else f"aten.{name}"
         if full in traffic:
             raise ValueError(f"{full} has a rule already")
         traffic[full] = rule
+
+
+def regime(operator: str, inputs: Sequence[Any], outputs: Sequence[Any], more: int) -> Any:
+    """Which of two the bytes of an operator go by with these shapes, where it reads so many `more` than it
+    writes: between calls of one regime they grow as the shapes do. None where its rule takes the lesser of
+    nothing."""
+    rule = traffic.get(operator)
+    by = None if rule is None else lesser.get(rule)
+    known = all(isinstance(size, int) for shape in (*inputs, *outputs) for size in shape)
+    return by(inputs, outputs, more) if by is not None and known and inputs and outputs else None
 
 
 def products(category: str, source: str, table: Mapping[str, str]) -> None:

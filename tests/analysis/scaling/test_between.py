@@ -13,14 +13,25 @@ from opgraph.analysis.scaling.between import between
 
 
 class Table(nn.Module):
-    """Sixteen rows, which all of a large batch share."""
+    """Rows which all of a large batch share."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int) -> None:
         super().__init__()
-        self.rows = nn.Embedding(16, 8)
+        self.rows = nn.Embedding(rows, 8)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rows(x.argmax(-1))
+
+
+class Shared(nn.Module):
+    """A table that is expanded to a row for each item."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(1, rows))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table.expand(len(x), -1).gather(1, x.argmax(-1))
 
 
 class Own(nn.Module):
@@ -40,7 +51,14 @@ class Own(nn.Module):
         (nn.Sequential(nn.Linear(8, 8), Own(lambda x: x + x.mean(1, keepdim=True))), True),
         (nn.Sequential(nn.Linear(8, 8), Own(lambda x: x.flatten(1) @ x.flatten(1).T)), False),
         (nn.Sequential(nn.Linear(8, 8), Own(lambda x: x.sort(0).values)), False),
-        (Table(), False),
+        (Table(16), False),
+        (
+            Table(38),
+            False,
+        ),  # 8 rows are read of a batch of 2 and 38 of 32, which is one more an item
+        (Table(200), True),
+        (Shared(38), False),
+        (Shared(200), True),
     ],
 )
 def test_what_is_a_line_in_the_batch_is_that_of_a_trace(

@@ -3,8 +3,9 @@
 Two traces have the same operators in the same order, the same tensors and the same life of every piece of
 memory, or there is nothing to go between. Then each size of a tensor has to be the same in both or grow as
 the batch does, one of a shape at most; and each count (of bytes, of FLOPs) has to be a line with whole
-coefficients of which neither is negative. What is not, as similarities of all items of a batch with one
-another, the rows of a table that many tokens share, or n log n, is refused: it has to be traced."""
+coefficients of which neither is negative, and what goes by the lesser of two by the same one at both ends.
+What is not, as similarities of all items of a batch with one another, the rows of a table that many tokens
+share, or n log n, is refused: it has to be traced."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from opgraph.costs import formulas as _formulas  # noqa: F401  (they register)
+from opgraph.costs.registry import regime
 from opgraph.record.graph import Dim, Graph, Kernel, Node, Shape, Storage, Value, maker
 from opgraph.record.profile import Attempt, ProfileRecord, Tracing
 
@@ -80,7 +83,16 @@ class _Lines:
         if found is None:
             _same(
                 *(
-                    (k.op, k.category, k.dtype, k.cost, k.collective, k.share, k.launches)
+                    (
+                        k.op,
+                        k.category,
+                        k.dtype,
+                        k.cost,
+                        k.collective,
+                        k.share,
+                        k.launches,
+                        regime(k.op, k.shapes, k.out_shapes, k.read - k.written),
+                    )
                     for k in (a, b)
                 )
             )

@@ -12,6 +12,7 @@ import torch
 from opgraph.costs.registry import (
     Call,
     Formula,
+    Sizes,
     Traffic,
     Work,
     each,
@@ -78,7 +79,7 @@ moves(
     "empty empty_like new_empty empty_strided new_empty_strided empty_permuted resize_ set_ "
     "_local_scalar_dense",
 )
-moves(_experts, "_grouped_mm _scaled_grouped_mm")
+moves(_experts, "_grouped_mm _scaled_grouped_mm", by=lambda given, _, __: given[0][0] < given[1][0])
 moves(_packed, "fsdp.all_gather_copy_in fsdp.chunk_cat fsdp.chunk_cat_mixed_dtype")
 moves(_unpacked, "fsdp.split_with_sizes_copy")
 
@@ -104,6 +105,13 @@ def _rows(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
     return sum(sizes[1:]) + min(results, sizes[0]) if sizes else 0, results
 
 
+def _by_rows(given: Sequence[Sizes], made: Sequence[Sizes], more: int) -> tuple[bool, bool]:
+    """Whether a table is larger than what is taken of it. It may be expanded, and lie in memory once: where
+    as much is read as is written, all the rest is the indices, of 1 to 8 bytes each."""
+    indices = sum(map(prod, given[1:]))
+    return prod(made[0]) < prod(given[0]), more in {size * indices for size in (1, 2, 4, 8)}
+
+
 def _bags(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
     """Each index reads a row of the table, and no more than the result of a bag is written."""
     (rows, *_), indices = call.inputs[:2]
@@ -111,7 +119,8 @@ def _bags(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
 
 
 moves(_rows, "embedding index index_select gather take take_along_dim _unsafe_index masked_select "
-      "_padded_dense_to_jagged_forward _nested_from_padded")  # fmt: skip
+      "_padded_dense_to_jagged_forward _nested_from_padded",
+      by=_by_rows)  # fmt: skip
 moves(_bags, "embedding_bag _embedding_bag _embedding_bag_forward_only")
 
 each("indexing", first_output, "derived here, nothing is computed", {
