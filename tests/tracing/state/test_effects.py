@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import io
 import logging
+import multiprocessing
 import os
 import socket
 import sqlite3
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 from abc import ABC
 from collections.abc import Callable
 from contextlib import suppress
@@ -99,6 +101,11 @@ FUTURES = [torch.futures.Future() for _ in range(6)]
 BUFFER = ctypes.create_string_buffer(2)
 OPEN = io.TextIOWrapper(io.BytesIO())
 PIPE = os.pipe()
+STREAM = open(PIPE[1], "w", buffering=1, closefd=False)  # noqa: SIM115
+with tempfile.TemporaryFile() as _file:
+    PLACES = os.dup(_file.fileno())
+HERE, THERE = multiprocessing.Pipe()
+STORE = torch.distributed.HashStore()
 SEEDS = np.random.default_rng(0)
 RESULTS = [torch.ones(2, requires_grad=True) * 2 for _ in range(6)]
 
@@ -160,6 +167,11 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "memory": (lambda f: ctypes.memset(BUFFER, 1, 1), ["wrote to memory by ctypes"]),
     "codec": (lambda f: codecs.register_error("opgraph", str), ["registered a codec opgraph"]),
     "open file": (lambda f: OPEN.write("x"), ["wrote to a file that was open, or moved in it"]),
+    "open pipe": (lambda f: STREAM.write("x\n"), ["wrote to a file that was open"]),
+    "bytes": (lambda f: sys.stdout.buffer.write(b"x"), ["printed to stdout"]),
+    "at a place": (lambda f: os.pwrite(PLACES, b"x", 3), [f"wrote to the descriptor {PLACES}"]),
+    "another process": (lambda f: HERE.send(1), ["sent through a connection"]),
+    "store": (lambda f: STORE.add("a", 1), ["changed a store of torch.distributed"]),
     "future": (lambda f: next(t for t in FUTURES if not t.done()).set_result(1),
                ["gave a future its result"]),
     "pickle": (lambda f: copyreg.pickle(Doing, str), ["registered how to pickle Doing"]),
@@ -305,3 +317,55 @@ def test_a_progress_bar_is_of_whoever_shows_it(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(tqdm.tqdm, "monitor", None)
     said = [r.text for r in opgraph.profile(Shows(), X).remarks if r.code == "state"]
     assert any("TMonitor" in text for text in said) == own
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_stream_that_others_hold_is_heard(name: str, tmp_path: Path, capsys: Any) -> None:
+    """Most programs that log have told a handler of it long before."""
+    logger, stream = logging.Logger("mine"), getattr(sys, name)
+    logger.addHandler(logging.StreamHandler(stream))
+    kept = dict(vars(stream))
+    assert said(lambda _: logger.info("hello"), tmp_path) == [
+        f"forward printed to {name}: that cannot be taken back"
+    ]
+    assert "hello" in getattr(capsys.readouterr(), name[3:])
+    assert vars(stream) == kept
+    assert not said(lambda _: logger.isEnabledFor(logging.INFO), tmp_path)
+
+
+def test_a_model_sees_the_stream_that_there_is(tmp_path: Path, capsys: Any) -> None:
+    here = sys.stdout
+    (note,) = said(lambda f: sys.stdout is here and (f / "here").mkdir(), tmp_path)
+    assert note.startswith("forward made the folder FOLDER/here")
+
+
+def test_what_others_print_to_the_same_file_is_not_by_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard output may be a file that is standard error, too, or another process's."""
+    with (tmp_path / "log").open("w") as log:
+        monkeypatch.setattr(sys, "stdout", log)
+        other, go, done = os.dup(log.fileno()), threading.Event(), threading.Event()
+
+        def prints() -> None:
+            go.wait()
+            os.write(other, b"hello")
+            done.set()
+
+        writer = threading.Thread(target=prints)
+        writer.start()
+        notes = said(lambda _: (log.flush(), go.set(), done.wait()), tmp_path)
+        writer.join()
+        os.close(other)
+        assert (tmp_path / "log").read_text() == "hello"
+        assert not [note for note in notes if "log" in note]
+
+
+def test_memory_is_traced_as_deep_as_before(tmp_path: Path) -> None:
+    tracemalloc.start(7)
+    try:
+        notes = said(lambda _: tracemalloc.stop(), tmp_path)
+        assert tracemalloc.get_traceback_limit() == 7
+        assert [note for note in notes if "forgotten what it had noted" in note] == notes != []
+    finally:
+        tracemalloc.stop()

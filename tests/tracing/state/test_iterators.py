@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
 import opgraph
 
@@ -107,3 +108,20 @@ def test_what_cannot_be_turned_back_is_remarked_on() -> None:
         "that cannot be taken back"
     )
     assert next(SHARED) == "a"
+
+
+class Numbers(IterableDataset[float]):
+    """As many as are asked for."""
+
+    def __iter__(self) -> Iterator[float]:
+        return (float(number) for number in range(100))
+
+
+@pytest.mark.live
+def test_batches_that_are_loaded_are_remarked_on() -> None:
+    """What goes through the data is in a part of torch that a model does not name."""
+    model = Draws(iter(DataLoader(Numbers(), batch_size=2)))
+    notes = opgraph.profile(model, torch.ones(2, 4)).model.notes
+    assert any(
+        "took items from an iterator (Numbers.__iter__.<locals>.<genexpr>)" in n for n in notes
+    )

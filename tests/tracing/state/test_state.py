@@ -42,6 +42,7 @@ from functools import lru_cache, partial
 from mmap import mmap
 from multiprocessing import Event as SharedEvent
 from multiprocessing import Value
+from multiprocessing.pool import ThreadPool
 from multiprocessing.sharedctypes import Synchronized
 from operator import methodcaller
 from pathlib import Path
@@ -1188,6 +1189,7 @@ class Drawing(nn.Module):
         torch.serialization.add_safe_globals([Plain])
         sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
         torch._C._set_fwd_grad_enabled(False)
+        torch.jit.set_fusion_strategy([("STATIC", 1)])
         return x * number + noise
 
 
@@ -1199,8 +1201,10 @@ LOOP.close()
 def process() -> Any:
     umask = os.umask(0o022)
     os.umask(umask)
+    fusions = torch.jit.set_fusion_strategy([])  # nothing else says it
+    torch.jit.set_fusion_strategy(fusions)
     return (
-        umask, os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE),
+        umask, fusions, os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE),
         signal.getitimer(signal.ITIMER_REAL), signal.pthread_sigmask(signal.SIG_BLOCK, []), time.tzname,
         decimal.getcontext(), decimal.getcontext().prec, asyncio.get_event_loop_policy()._local._loop,
         socket.getdefaulttimeout(), sys.get_int_max_str_digits(), threading.getprofile(),
@@ -1977,6 +1981,104 @@ def test_modes_around_a_profile_keep_nothing_that_opgraph_itself_does(mode: str,
         torch.zeros(1)
     assert functions.calls == [torch.ones, torch.zeros]
     assert operators.calls == [torch.ops.aten.ones.default, torch.ops.aten.zeros.default]
+
+
+class AddsUp(TorchDispatchMode):
+    """Counts in a tensor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.large = torch.zeros(1), torch.zeros(99)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += func is torch.ops.aten.addmm.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_tensors_of_a_mode_around_a_profile(mode: str, run: str) -> None:
+    model = Changing(lambda self: None, run)
+    with AddsUp() as counter:
+        functional.linear(X, X, torch.ones(X.shape[0]))
+        profiled(model, mode=mode)
+        assert counter.calls.item() == 1
+
+
+def test_tensors_of_a_mode_that_are_too_large_are_said() -> None:
+    with AddsUp() as counter:
+        counter.large = torch.zeros(2**20)
+        profile = profiled(Changing(lambda self: None), memory_limit=2**-10)
+    assert any("that a mode around has was not guarded" in note for note in profile.model.notes)
+
+
+class Told(Tensor):
+    """Counts what is done to it, in a tensor."""
+
+    calls = torch.zeros(1)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            cls.calls.add_(1)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_class_of_tensors_that_counts(run: str) -> None:
+    """Not even what opgraph itself asks of one is counted."""
+    model = Changing(lambda self: self.told * 2, run)
+    model.told = torch.ones(4).as_subclass(Told)
+    before = Told.calls.item()
+    profiled(model)
+    assert Told.calls.item() == before
+
+
+class Handing(nn.Module):
+    """Has another thread, which was there before, write to a tensor."""
+
+    def __init__(self, submit: Any, real: bool) -> None:
+        super().__init__()
+        self.layer, self.submit, self.real = nn.Linear(8, 8), submit, real
+        self.kept, self.count = torch.zeros(2), [0]
+
+    def work(self) -> None:
+        self.kept[0] += 1
+        self.count[0] += 1
+
+    async def waits(self) -> None:
+        self.work()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.submit(self)
+        y = self.layer(x)
+        return y * y.sum().item() if self.real else y
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("kind", ["pool", "loop"])
+def test_what_a_thread_of_before_writes_to_a_tensor_is_said(kind: str, real: bool) -> None:
+    """It waits for work in Python's own code: no mode hears it."""
+    loop, pool = asyncio.new_event_loop(), ThreadPool(1)
+    runs = threading.Thread(target=loop.run_forever)
+    runs.start()
+    submit = {
+        "pool": lambda model: pool.apply(model.work),
+        "loop": lambda model: asyncio.run_coroutine_threadsafe(model.waits(), loop).result(),
+    }[kind]
+    try:
+        model = Handing(submit, real)
+        notes = profiled(model).model.notes
+        said = [note for note in notes if "where no mode hears it" in note]
+        assert len(said) == 1
+        assert model.kept[0] > 0
+        assert (model.kept._version, model.count) == (0, [0])
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        runs.join()
+        loop.close()
+        pool.close()
+        pool.join()
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -254,17 +254,19 @@ def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) ->
 
 
 def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
-    """Tensors that a module keeps as plain attributes: weights under a second name, or on meta."""
-    for module in modules:
-        for key, item in _own(module):
-            if isinstance(item, Tensor):
-                stand = memo.get(id(item))
-                if stand is None and item.device.type == "meta":
-                    stand = memo[id(item)] = fake(item, mode)
-                if stand is not None:
-                    module.__dict__[key] = stand
-            elif type(item) is list and item and isinstance(item[0], Tensor):
-                module.__dict__[key] = [memo.get(id(t), t) for t in item]
+    """Tensors that a module keeps as plain attributes: weights under a second name, or on meta. Their class
+    is not told that they are looked at."""
+    with torch._C.DisableTorchFunctionSubclass():
+        for module in modules:
+            for key, item in _own(module):
+                if isinstance(item, Tensor):
+                    stand = memo.get(id(item))
+                    if stand is None and item.device.type == "meta":
+                        stand = memo[id(item)] = fake(item, mode)
+                    if stand is not None:
+                        module.__dict__[key] = stand
+                elif type(item) is list and item and isinstance(item[0], Tensor):
+                    module.__dict__[key] = [memo.get(id(t), t) for t in item]
 
 
 def _on_fakes(state: Any, mode: FakeTensorMode) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import _worker
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,30 +67,29 @@ class Effects:
         self._before: list[tuple[Any, str, Any]] = []
         self._open = _descriptors()
 
-    def begin(self) -> None:
-        """Hear from now on."""
+    def begin(self, held: Iterable[Any] = ()) -> None:
+        """Hear from now on, and what is written to streams that the forward has `held` since before, where
+        no place in them tells of it."""
         if not _INSTALLED:  # there is no way back
             _INSTALLED.append(_audit)
             sys.addaudithook(_audit)
         _LISTENING.append(self)
-        self.hear()
-        for name in ("stdout", "stderr"):
-            if getattr(sys, name) is not None:
-                self._replace(sys, name, _Stream(getattr(sys, name), self, name))
+        for name in _BEGINS:
+            if hasattr(threading, name):
+                self._replace(threading, name, self._begins(getattr(threading, name)))
+        for owner, name, _, heard in _ears():
+            self._replace(owner, name, heard)
+        for stream, what, name in _streams(held):
+            for how in ("write", "writelines"):
+                if hasattr(stream, how):
+                    self._replace(stream, how, _heard(getattr(stream, how), what, _always(name)))
 
     def hear(self) -> None:
-        """Hear what there is, too: a forward may have imported it."""
+        """Hear what there is by now, too: a forward has imported it."""
         known = {(id(owner), name) for owner, name, _ in self._before}
-        for name in _BEGINS:
-            if hasattr(threading, name) and (id(threading), name) not in known:
-                self._replace(threading, name, self._begins(getattr(threading, name)))
-        for module, parts, name, what, of in _PATHS:
-            owner: Any = sys.modules.get(module)
-            for part in parts:
-                owner = getattr(owner, part, None)
-            function = getattr(owner, name, None)
-            if function is not None and not (known and (id(owner), name) in known):
-                self._replace(owner, name, self._heard(function, what, of))
+        for owner, name, what, of in _present():
+            if (id(owner), name) not in known:
+                self._replace(owner, name, _heard(getattr(owner, name), what, of))
 
     def end(self) -> None:
         """Hear no more."""
@@ -108,17 +107,14 @@ class Effects:
             yield
         finally:
             for owner, name, value in replaced if self._before else ():
-                setattr(owner, name, value)
+                _put(owner, name, value)
 
     def _put_back(self) -> None:
         for owner, name, value in reversed(self._before):
-            try:
-                if value is None:  # it was inherited
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, value)
-            except (AttributeError, TypeError):  # the others are to be put back all the same
-                continue
+            with suppress(
+                AttributeError, TypeError, KeyError
+            ):  # the others are to be put back, too
+                _put(owner, name, value)
 
     def remarks(self) -> list[Remark]:
         """What was heard, and which threads and descriptors there are by now."""
@@ -140,7 +136,7 @@ class Effects:
             for what, names in self._said.items()
         ]
 
-    def say(self, what: str, name: str = "") -> None:
+    def say(self, what: str, name: str) -> None:
         """Something was done."""
         if not self._is_of_another() and _by_the_model():
             self._said.setdefault(what, {})[name] = None
@@ -165,21 +161,51 @@ class Effects:
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         self._before.append((owner, name, vars(owner).get(name)))
-        setattr(owner, name, value)
-
-    def _heard(
-        self, function: Callable[..., Any], what: str, of: Callable[..., str | None]
-    ) -> Callable[..., Any]:
-        def heard(*args: Any, **kwargs: Any) -> Any:
-            name = of(*args, **kwargs)
-            result = function(*args, **kwargs)
-            if name is not None:
-                self.say(what, name)
-            return result
-
-        return heard
+        _put(owner, name, value)
 
 
+def _heard(
+    function: Callable[..., Any], what: str, of: Callable[..., str | None]
+) -> Callable[..., Any]:
+    """A function that says, when it has done so, what it did to what."""
+
+    def heard(*args: Any, **kwargs: Any) -> Any:
+        name = of(*args, **kwargs)
+        result = function(*args, **kwargs)
+        _tell(what, name)
+        return result
+
+    return heard
+
+
+def _tell(what: str, name: str | None) -> None:
+    if name is not None:
+        for each in _LISTENING:
+            each.say(what, name)
+
+
+def _present() -> Iterator[tuple[Any, str, str, Callable[..., str | None]]]:
+    """What is heard by a name, as far as it is there: whose attribute it is, and what it does to what."""
+    for module, parts, name, what, of in _PATHS:
+        owner: Any = sys.modules.get(module)
+        for part in parts:
+            owner = getattr(owner, part, None)
+        if getattr(owner, name, None) is not None:
+            yield owner, name, what, of
+
+
+def _ears() -> list[tuple[Any, str, Any, Any]]:
+    """The same with what it is itself, None where it inherits that, and what hears it in its place."""
+    now = len(sys.modules)
+    if _EARS[0] != now or not all(vars(o).get(n) is own for o, n, own, _ in _EARS[1]):
+        _EARS[:] = now, [
+            (o, n, vars(o).get(n), _heard(getattr(o, n), what, of)) for o, n, what, of in _present()
+        ]  # fmt: skip
+    return _EARS[1]  # type: ignore[no-any-return]
+
+
+_EARS: list[Any] = [None, []]
+"""All of them, as long as there are as many modules, and nobody has put others there."""
 _BEGINS = ("_start_new_thread", "_start_joinable_thread")
 """What `threading` begins threads by, until Python 3.12 and since."""
 _LISTENING: list[Effects] = []
@@ -191,10 +217,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     if _LISTENING and event in _EVENTS:
         what, of = _EVENTS[event]
         with suppress(Exception):  # an error here would be one of what is done
-            name = of(*args)
-            if name is not None:
-                for each in _LISTENING:
-                    each.say(what, name)
+            _tell(what, of(*args))
 
 
 def _name(thread: threading.Thread) -> str:
@@ -226,18 +249,53 @@ def _behind(number: int) -> str:
 _OPEN = "/proc/self/fd"
 
 
-class _Stream:
-    """A stream that says when it is written to."""
+def _put(owner: Any, name: str, value: Any) -> None:
+    """Set what something itself has under a name, whatever its class makes of that: None where it inherits
+    it."""
+    table = vars(owner)
+    if value is None:
+        delattr(owner, name) if isinstance(owner, type) else table.pop(name)
+    elif isinstance(owner, type):
+        setattr(owner, name, value)
+    else:
+        table[name] = value
 
-    def __init__(self, stream: Any, effects: Effects, name: str) -> None:
-        self._stream, self._effects, self._name = stream, effects, name
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+def standard() -> list[Any]:
+    """The streams that a process prints to. Others do, too, and move them in the file that they may be."""
+    return [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
 
-    def write(self, text: Any) -> Any:
-        self._effects.say("printed to", self._name)
-        return self._stream.write(text)
+
+def _streams(held: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
+    """The streams to be heard themselves, whoever has them and under whatever name: each with what is done
+    by writing to it, and what it is called."""
+    seen: set[int] = set()
+    named = zip(standard(), ("stdout", "stderr") * 2, strict=True)
+    found = [
+        *((stream, "printed to", name) for stream, name in named),
+        *((stream, _WROTE, name_of(stream)) for stream in held if _has_no_places(stream)),
+    ]
+    for stream, what, name in found:
+        for each in (stream, getattr(stream, "buffer", None)):
+            if id(each) not in seen and type(getattr(each, "__dict__", None)) is dict:
+                seen.add(id(each))
+                yield each, what, name
+
+
+def _has_no_places(stream: Any) -> bool:
+    with suppress(Exception):  # a class of one's own may answer as it likes
+        return not stream.seekable()
+    return False
+
+
+def name_of(file: Any) -> str:
+    """The name of a file, where it has one."""
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "a file that was open"
+
+
+def _always(name: str) -> Callable[..., str]:
+    return lambda *_, **__: name
 
 
 def _by_the_model() -> bool:
@@ -372,7 +430,12 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
         "lseek", "ftruncate", "set_blocking", "set_inheritable")),
     *(("os", name, "made", _first) for name in ("mkfifo", "mknod")),
     ("torch.serialization", "_open_zipfile_writer", _WROTE, _to_file),
-    ("os", "write", "wrote to the descriptor", _first),
+    *(("os", name, "wrote to the descriptor", _first) for name in (
+        "write", "writev", "pwrite", "pwritev", "sendfile")),
+    *(("multiprocessing.connection", f"_ConnectionBase.{name}", "sent through a connection", _nothing)
+      for name in ("send", "send_bytes")),
+    *(("torch._C._distributed_c10d", f"Store.{name}", "changed a store of torch.distributed", _nothing)
+      for name in ("set", "add", "append", "compare_set", "multi_set", "delete_key", "queue_push")),
     ("os", "dup2", "changed the descriptor", _second),
     ("_thread", "start_new_thread", "started a thread", _nothing),
     ("signal", "set_wakeup_fd", "set where signals are written to", _nothing),

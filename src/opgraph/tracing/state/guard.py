@@ -36,7 +36,7 @@ from opgraph.record.turns import turn
 from opgraph.sources.weightless import begun, give_back, resident
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
 from opgraph.tracing.state.devices import Brought
-from opgraph.tracing.state.effects import Effects, alone, of_ones_own
+from opgraph.tracing.state.effects import Effects, alone, name_of, of_ones_own, standard
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
@@ -50,6 +50,7 @@ from opgraph.tracing.state.process import (
     insides,
     logger_back,
     logger_says,
+    modes_around,
     own_back,
     own_of,
     set_back,
@@ -120,6 +121,7 @@ class Guard:
         self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
         self._values: list[tuple[Tensor, Callable[[], Any]]] = []
         self._own: set[int] = set()
+        self._unwritten: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
         self._handled = sys.exception()  # where the profile was asked for
@@ -158,6 +160,8 @@ class Guard:
                 if tensor is not None and is_away(tensor) and tensor.nbytes > least
             }
             self._first = _Remembered(self._reach, self)
+            if around := modes_around():
+                self._keep_of_modes(around, modules)
 
     def _imported(self, modules: set[str], own: Iterable[Any]) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on. What
@@ -179,7 +183,7 @@ class Guard:
             _enter_context(context)
             self._context = context
             self._first.lend()
-            self._effects.begin()
+            self._effects.begin(s for s in self._reach.stateful if isinstance(s, io.IOBase))
             self._imports.begin()
         except BaseException:
             self.restore()
@@ -213,9 +217,13 @@ class Guard:
     ) -> bool:
         """An operator is about to write: copy what was there, unless it was made in this run. Whether it
         writes to anything that is real."""
-        if any(isinstance(t, FakeTensor) for t in tensors_in_call(args, kwargs)):
+        fakes = {isinstance(t, FakeTensor) for t in tensors_in_call(args, kwargs)}
+        if fakes == {True}:
             return False
         tensors = _written(operator, args, kwargs)
+        if True in fakes:  # torch counts that as one, and nothing is in its memory
+            self._unwritten.update(t.untyped_storage()._cdata for t in tensors if _is_real(t))
+            return False
         for tensor in tensors:
             if not made_here(tensor):
                 self.keep(tensor)
@@ -304,6 +312,23 @@ class Guard:
         for look in self._first.tensors:
             if id(look.tensor) not in own:
                 self.keep(look.tensor)
+
+    def _keep_of_modes(self, around: list[Any], modules: Iterable[torch.nn.Module]) -> None:
+        """What a mode writes while it is told of an operator, nobody hears: copy its own tensors, but for
+        those of the model."""
+        models = {id(t) for m in modules for t in (*m._parameters.values(), *m._buffers.values())}
+        for tensor in Reach.of(around).tensors.values():
+            storage = _storage_of(tensor)
+            size = tensor.nbytes if storage is None else storage.nbytes()
+            if id(tensor) in models:
+                continue
+            if self.taken + size > self.limit:
+                self._remark(
+                    f"a tensor of {units.size(size)} that a mode around has was not guarded: a copy of "
+                    "it is more than what may be taken (--memory-limit)"
+                )
+            else:
+                self.keep(tensor)
 
     def _keep_storage(self, storage: torch.UntypedStorage) -> None:
         key, copies = storage._cdata, self._copies
@@ -448,12 +473,25 @@ class Guard:
                 self._each(of.tensors, _Looks.restore)
                 self._each(copies, _write_back)
                 self._each(values, lambda pair: pair[1]())
-                self._each(of.tensors, _Looks.restore_version)
+                self._each(of.tensors, self._restore_version)
                 self._each(of.arrays, lambda back: back())
                 self._each(of.states, lambda back: back())
             finally:
                 _set_grad_enabled(grad)
         self._attempt(lambda: self.remarks.extend(of.iterators.advanced()))
+
+    def _restore_version(self, look: _Looks) -> None:
+        """Autograd counts how often somebody writes to a tensor, whoever does, in whatever thread."""
+        tensor, before = look.tensor, look.version
+        if before is None or tensor._version == before:
+            return
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (before,))
+        storage = _storage_of(tensor)
+        known = storage is None or storage._cdata in self._copies.keys() | self._unwritten
+        if look.alias is not None and not (known or look.moved):
+            raise Left(
+                "a tensor was written to where no mode hears it, as in a thread that was there before"
+            )
 
     def _share(self) -> None:
         """Say which threads may have changed what was brought back: that forward did is not known of it."""
@@ -636,6 +674,7 @@ class _Looks:
         "cls",
         "grad",
         "grad_fn",
+        "moved",
         "needs_grad",
         "others",
         "signs",
@@ -656,6 +695,7 @@ class _Looks:
         self.version = None if tensor.is_inference() else tensor._version
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not _wraps(type(tensor)) else None
+        self.moved = False
 
     def restore(self) -> None:
         tensor, alias = self.tensor, self.alias
@@ -666,6 +706,7 @@ class _Looks:
             torch._C._set_neg(tensor, self.signs[1])
         if alias is not None and not _same_memory(tensor, alias):
             tensor.data = alias
+            self.moved = True
         if tensor.grad_fn is not self.grad_fn:
             if self.grad_fn is not None:
                 raise Left("forward wrote in place to a tensor that autograd knew")
@@ -680,10 +721,6 @@ class _Looks:
             if name == "retains_grad":
                 raise Left("forward had autograd retain the gradient of a tensor")
             setattr(tensor, name, value)
-
-    def restore_version(self) -> None:
-        if self.version is not None and self.tensor._version != self.version:
-            torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
 
 
 _OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
@@ -708,6 +745,10 @@ def _detach(tensor: Tensor) -> None:
     with torch.enable_grad():  # else nobody may write to it in place
         view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     torch._C._swap_tensor_impl(tensor, view)
+
+
+def _is_real(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not _wraps(type(tensor))
 
 
 def _storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
@@ -854,7 +895,8 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         before = _drained(item) if alone() else item.qsize()
         return partial(_queue_back, item, before, alone)
     if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
-        return partial(_file_back, item, _place(item), text_says(item))
+        place = None if any(item is each for each in standard()) else _place(item)
+        return partial(_file_back, item, place, text_says(item))
     if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
         return partial(_said_back, item, item.__getstate__())
     if isinstance(item, torch.Generator):
@@ -984,11 +1026,6 @@ def _said_back(item: Any, before: Any) -> None:
         item.__setstate__(before)
 
 
-def _named(file: Any) -> str:
-    name = getattr(file, "name", None)
-    return name if isinstance(name, str) else "a file that was open"
-
-
 def _result_back(future: Any, before: bool) -> None:
     if future.done() != before:
         raise Left("forward gave a future its result")
@@ -1022,11 +1059,11 @@ def _place(file: Any) -> int | None:
 
 def _file_back(file: Any, before: int | None, how: Any) -> None:
     if file.closed:
-        raise Left(f"forward closed {_named(file)}")
+        raise Left(f"forward closed {name_of(file)}")
     text_back(file, how)
-    if _place(file) != before:
-        if file.writable() or before is None:
-            raise Left(f"forward wrote to {_named(file)}, or moved in it")
+    if before is not None and _place(file) != before:
+        if file.writable():
+            raise Left(f"forward wrote to {name_of(file)}, or moved in it")
         file.seek(before)
 
 

@@ -429,13 +429,20 @@ _HOOKS = [
 """The tables of hooks of all modules, and of all optimizers."""
 
 
+def modes_around() -> list[Any]:
+    """The modes that are on: they hear functions and operators."""
+    return [
+        *_get_current_function_mode_stack(),
+        *dispatching._get_current_dispatch_mode_stack(),
+    ]
+
+
 def unnamed() -> Iterator[Any]:
     """What runs in a forward or a backward that no code of it has to name: hooks of everything, modes that
     are on, and the functions that operators are made of in Python, as far as torch keeps them."""
     yield from _HOOKS
     yield _saved_tensors()
-    yield from _get_current_function_mode_stack()
-    yield from dispatching._get_current_dispatch_mode_stack()
+    yield from modes_around()
     made, entries = list(OPDEFS.data.values()), list(singleton._data.values())
     if _OF_OPERATORS[:2] != [made, entries] or _OF_OPERATORS[2] != _OF_OPERATORS[3]:
         fakes = [entry.fake_impl.kernels for entry in entries]
@@ -880,6 +887,21 @@ def _configured_back(of: Any, before: Context) -> None:
                 module._mark_get_dict_dirty(name)
 
 
+def _traces(tracemalloc: Any, frames: int) -> None:
+    """Let as many frames of each block of memory be noted as were, or none."""
+    tracemalloc.stop()
+    if frames:
+        tracemalloc.start(frames)
+        raise Left("forward stopped tracemalloc, which has forgotten what it had noted")
+
+
+def _fusions() -> Any:
+    """How torch's interpreter puts operators together: only what sets it says what it was."""
+    found = torch._C._jit_set_fusion_strategy([])
+    torch._C._jit_set_fusion_strategy(found)
+    return found
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
     ("logging", _loggers, _loggers_back),
@@ -894,7 +916,7 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
     ("cv2", lambda c: c.getNumThreads(), lambda c, before: c.setNumThreads(before)),
     ("cv2", lambda c: c.useOptimized(), lambda c, on: c.setUseOptimized(on)),
-    ("tracemalloc", lambda t: t.is_tracing(), lambda t, on: t.start() if on else t.stop()),
+    ("tracemalloc", lambda t: t.is_tracing() and t.get_traceback_limit(), _traces),
 )  # fmt: skip
 """More of the process, by the module that has it: what it is, and how it is set."""
 
@@ -973,6 +995,7 @@ _FIXED: tuple[Setting, ...] = (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda before: torch.autograd.set_detect_anomaly(*before),
     ),
+    (_fusions, torch._C._jit_set_fusion_strategy),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
     *(each for device in _TYPES if torch.amp.is_autocast_available(device)

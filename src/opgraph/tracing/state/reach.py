@@ -51,12 +51,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from opgraph.tracing.fake.types import shared
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
-from opgraph.tracing.state.process import Left, behind, own_of
+from opgraph.tracing.state.process import Left, behind, modes_around, own_of
 
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
@@ -428,12 +426,8 @@ class Reach:
         self._look(drawn_from(item))
 
     def _states(self, item: Any) -> None:
-        """What says its own state: generators of random numbers, buffers. Torch, too, writes to stderr."""
-        if (
-            not getattr(item, "closed", False)
-            and item is not sys.stderr
-            and item is not sys.__stderr__
-        ):
+        """What says its own state: generators of random numbers, buffers."""
+        if not getattr(item, "closed", False):
             self.stateful.append(item)
         self._look((getattr(getattr(item, "bit_generator", item), "seed_seq", None),))
         if isinstance(item, Context):
@@ -734,7 +728,7 @@ class Reach:
 @contextmanager
 def unheard() -> Iterator[None]:
     """Within, opgraph may work, of which modes that are on around it keep nothing."""
-    modes = (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack())
+    modes = modes_around()
     if not modes:
         yield
         return
@@ -895,18 +889,15 @@ def _is_numpys(cls: type, *names: str) -> bool:
 
 def _keeps(cls: type) -> bool:
     """Whether objects of a class can hold what a forward puts there, and Python can see it: not those that
-    torch and NumPy made in C, or keep to themselves."""
-    home = cls.__module__ or ""
-    top = home.partition(".")[0]
+    torch and NumPy made in C, or that are of the machinery of torch (`torch._dynamo`), which whoever traces
+    uses. What they have in a part of a package that is for everybody (`torch.utils.data._utils`) a model
+    may hold between two calls."""
+    top, _, rest = (cls.__module__ or "").partition(".")
     if issubclass(cls, (torch.nn.Module, logging.Handler)):
         return True
     if top in ("torch", "numpy"):
-        return ("._" not in home or home.startswith(_SHARDED)) and _in_python(cls)
+        return not rest.startswith("_") and _in_python(cls)
     return top not in _CLOSED and cls not in _OWN
-
-
-_SHARDED = ("torch.distributed.fsdp.", "torch.distributed._composable.")
-"""Where torch keeps for itself what a sharded model holds between two calls."""
 
 
 def _in_python(cls: type) -> bool:
