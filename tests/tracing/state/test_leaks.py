@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
 from opgraph.tracing import tracers
@@ -174,6 +175,17 @@ def test_nothing_is_said_where_nothing_is_kept() -> None:
 
     profile = opgraph.profile(Cycles(), torch.ones(2))
     assert not profile.model.notes
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_hooks_at_several_weights_keep_none(mode: str) -> None:
+    """A counter around hooks what a module is given: of a parametrization, weights."""
+    model = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    before = sum(type(each) is FakeTensor for each in gc.get_objects())
+    with FlopCounterMode(display=False):
+        profile = opgraph.profile(model, torch.ones(1, 2), mode=mode)
+    assert not [note for note in profile.model.notes if "fake tensor" in note]
+    assert sum(type(each) is FakeTensor for each in gc.get_objects()) == before
 
 
 def test_an_error_keeps_none() -> None:

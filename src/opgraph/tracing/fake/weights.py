@@ -94,7 +94,11 @@ class Weights:
         return known is None or known.trainable
 
     def forget(self) -> None:
-        """Let go of all tensors."""
+        """Let go of all tensors. A hook at several weights has what adds up their gradients, by which torch
+        holds them without telling Python."""
+        for tensor in self.stand_ins():
+            if type(tensor) is FakeTensor and tensor._backward_hooks:
+                tensor._backward_hooks = None
         self.names.clear()
         self._tensors.clear()
 
