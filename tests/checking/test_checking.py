@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ from opgraph.analysis.cost.totals import totals
 from opgraph.api.pipeline import prepared, profile_model
 from opgraph.checking import check
 from opgraph.cli import main
+from opgraph.tracing.state.process import free_bytes
 from opgraph.views.text.check import check_text
 
 
@@ -337,3 +339,41 @@ def test_what_a_counter_has_the_model_write_is_as_it_was() -> None:
     found = opgraph.check(Writing(4, 4), torch.ones(2, 4), tracers=("auto",))
     assert [reading for reading in found.readings if reading.error is None]
     assert not table.any()
+
+
+def test_a_counter_for_which_too_much_would_have_to_be_copied_has_no_figure() -> None:
+    model = nn.Linear(4, 4)
+    model.table = [torch.empty(int(free_bytes() * 0.7), dtype=torch.uint8)]
+    (first, *_) = found = opgraph.check(model, torch.ones(2, 4), tracers=("auto",)).readings
+    assert all(reading.value is None for reading in found)
+    assert first.error is not None
+    assert "copies of them, to bring them back from, may take" in first.error
+
+
+def test_what_a_counter_leaves_suspended_ends_before_all_is_brought_back() -> None:
+    class Suspended(nn.Linear):
+        depth = 0
+
+        def parts(self) -> Iterator[int]:
+            self.depth += 1
+            try:
+                with torch.autocast("cpu", torch.bfloat16):
+                    yield 1
+            finally:
+                self.depth -= 1
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = self.parts()
+
+            def again(depth: int) -> int:  # is in a cell of its own
+                return next(parts) if depth == 0 else again(depth - 1)
+
+            return super().forward(x) * again(1)
+
+    model = Suspended(4, 4)
+    found = opgraph.check(model, torch.ones(2, 4), tracers=("auto",)).readings
+    assert [reading for reading in found if reading.error is None]
+    gc.collect()
+    nested = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    assert (model.depth, nested) == (0, 1)

@@ -26,7 +26,7 @@ from opgraph.sources.base import Model
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.replay.replay import plain_result
-from opgraph.tracing.state.guard import Guard
+from opgraph.tracing.state.guard import guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,12 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     unit, counter = PEERS[name]
     with suppress(Exception):  # it says why as it is called
         import_module(name)  # so that what is set as it is imported was there before
-    guard = Guard([module, *example.given, torch, nn.functional])  # which some of them patch
     start = time.perf_counter()
-    guard.begin()
+    roots = [module, *example.given, torch, nn.functional]  # which some of them patch
     try:
-        args, kwargs = arguments(example, None)
-        guard.keep_others(module)  # a counter that traces does not see what is listened to
-        with guard.running():
+        with guarded(roots, heard=False) as guard:
+            args, kwargs = arguments(example, None)
+            guard.keep_others(module)  # a counter that traces does not see what is listened to
             count = _counted(counter, copy.deepcopy(module), args, kwargs)
             spent = time.perf_counter() - start
             apart = None
@@ -183,8 +182,6 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     except Exception as error:  # noqa: BLE001  (another tool may raise anything)
         return Reading(name, _version(name), unit, error=first_line(error),
                        seconds=time.perf_counter() - start)  # fmt: skip
-    finally:
-        guard.restore()
     return Reading(
         name, _version(name), unit, value=count.value, parameters=count.parameters,
         separated=apart, uncounted=count.uncounted, seconds=spent,
