@@ -69,7 +69,7 @@ from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.cache import CachedFunction
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
-from opgraph.tracing.state.guard import HANDED_OUT, Guard
+from opgraph.tracing.state.guard import HANDED_OUT, RUN_HOOKS, Guard, staying
 from opgraph.tracing.state.process import (
     drawn,
     drawn_by_python,
@@ -878,13 +878,23 @@ class _Functions(TorchFunctionMode):
                 return self._heard(recorder, func, args, kwargs or {})
         return self._heard(recorder, func, args, kwargs or {})
 
+    @contextmanager
+    def _in_hooks(self, capture: KernelCapture) -> Iterator[None]:
+        """Within a node that runs hooks: of what they call, nothing is a node, and the rest is heard."""
+        capture.in_hooks = True
+        try:
+            with staying(self):
+                yield
+        finally:
+            capture.in_hooks = False
+
     def _heard(
         self, recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         capture = recorder.capture
         if func in _WATCHED:
             if capture.guard is not None and not capture.over and func in HANDED_OUT:
-                capture.guard.handed_out(func, args[0], capture.memory.made)
+                capture.guard.handed_out(func, args[0], capture.made_here)
             if func in _READ and not capture.in_node and _is_read(args[0]):
                 capture.lacking[id(func)] = f"forward {_READ[func]}"
             if func in _AS_VALUES and not capture.in_node and capture.is_unknown(args[0]):
@@ -916,7 +926,8 @@ class _Functions(TorchFunctionMode):
         at = capture.mark()
         capture.in_node = True
         try:
-            out = run(*args, **kwargs)
+            with self._in_hooks(capture) if func in RUN_HOOKS else nullcontext():
+                out = run(*args, **kwargs)
         except _StopRecomputationError:  # not an error, but the end of what a checkpoint runs again
             recorder.call(func, args, kwargs, None, at[0])
             raise

@@ -134,8 +134,6 @@ def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> 
         return _wrapped(tensor, mode)
     if not plain or tensor.layout is not torch.strided:
         return mode.from_tensor(tensor)
-    if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
-        return around(tensor.detach(), mode)
     with torch._C._DisableTorchDispatch():
         storage = shared.get(tensor.untyped_storage()._cdata) if shared else None
         if storage is not None:
@@ -250,9 +248,7 @@ def address(
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage()
         known = vars(storage).get("data_ptr")
-        if storage.device.type != "meta":  # that of a real tensor, which the fake one was given
-            known = storage.data_ptr
-        elif known is None and storage.nbytes():
+        if known is None and storage.nbytes():
             start = _free[0]
             _free[0] += -(-storage.nbytes() // _ALIGNED) * _ALIGNED
             known = storage.data_ptr = lambda: start

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -32,6 +33,13 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
     """What a tensor of a class that wraps others has, those among it, in slots, too."""
     slots = (n for c in type(tensor).__mro__ for n in vars(c).get("__slots__", ()))
     return {n: getattr(tensor, n) for n in (*vars(tensor), *slots) if hasattr(tensor, n)}
+
+
+def scales(tensor: Tensor) -> list[Tensor]:
+    """The tensors by which one that is quantized by channel is read, which lie in the memory of it."""
+    if tensor.qscheme() not in (torch.per_channel_affine, torch.per_channel_affine_float_qparams):
+        return []
+    return [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
 
 
 def shared(tensor: Tensor) -> list[Any]:

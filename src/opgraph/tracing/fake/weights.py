@@ -16,7 +16,7 @@ from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter, maker
 from opgraph.sources.ranks import current, is_spread, local, spread_as
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
-from opgraph.tracing.fake.types import dress, is_its_own
+from opgraph.tracing.fake.types import dress, is_its_own, scales
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""
@@ -162,8 +162,8 @@ def stored_bytes(tensor: Tensor) -> int:
 def _beside(tensor: Tensor) -> list[Tensor]:
     """Tensors that a packed weight keeps beside its data, such as scales: of a quantizer of torch's, or as
     attributes of a class of its own (bitsandbytes)."""
-    if tensor.is_quantized and tensor.qscheme() in _BY_CHANNEL:
-        return [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+    if tensor.is_quantized:
+        return scales(tensor)
     if type(tensor) in (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor):
         return []
     state = vars(tensor).get("quant_state")
@@ -178,9 +178,6 @@ def _beside(tensor: Tensor) -> list[Tensor]:
             seen.add(where)
             kept.append(item)
     return kept
-
-
-_BY_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 
 
 def true_shape(tensor: Tensor) -> tuple[int, ...]:

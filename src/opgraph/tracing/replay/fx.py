@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +30,8 @@ from opgraph.tracing.state.reach import Reach
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """The tracer: on fake tensors, and on real ones where values are looked at."""
     how = capture(options.concrete_args)
+    beside = *example.beside, *options.concrete_args.values()
+    example = replace(example, beside=beside)  # which the forward may change, too
     return trace_either(model, example, capture=how, tracer="fx", **options.run)
 
 

@@ -575,11 +575,15 @@ _OF_THREADS = frozenset(vars(threading.Thread()))
 _OF_TIMERS = frozenset(vars(threading.Timer(0, int)))
 
 
-def _environment(before: dict[Any, Any]) -> None:
-    for name in os.environ._data.keys() - before.keys():  # type: ignore[attr-defined]
+def _environment(before: list[tuple[Any, Any]]) -> None:
+    held = os.environ._data  # type: ignore[attr-defined]
+    for name in held.keys() - dict(before).keys():
         del os.environ[os.environ.decodekey(name)]
-    for name, value in before.items():
+    for name, value in before:
         os.environ[os.environ.decodekey(name)] = os.environ.decodevalue(value)
+    if list(held.items()) != before:  # it is in another order
+        held.clear()
+        held.update(before)
 
 
 def _folder() -> str | None:
@@ -652,12 +656,15 @@ class Signals:
             self._deliver()
 
     def _deliver(self) -> None:
+        """Handle all that wait, and raise what a handler has raised: of several, with the others in its
+        context, the last one's, as in Python."""
         while self._waiting:
             number, frame = self._waiting.pop(0)
             try:
                 self._handlers[number](number, frame)
             except BaseException as error:
                 self.raised = error
+                self._deliver()
                 raise
 
     @contextmanager
@@ -912,6 +919,8 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("socket", lambda s: s.getdefaulttimeout(), lambda s, before: s.setdefaulttimeout(before)),
     ("multiprocessing.context", lambda m: m._default_context._actual_context,
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
+    ("torch._C._distributed_c10d", lambda d: d.get_debug_level(),
+     lambda d, level: d.set_debug_level(level)),
     ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
     ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
     ("cv2", lambda c: c.getNumThreads(), lambda c, before: c.setNumThreads(before)),
@@ -1006,7 +1015,7 @@ _FIXED: tuple[Setting, ...] = (
     (_transforms, _untransformed),
     *((sys.getdlopenflags, sys.setdlopenflags) for _ in range(hasattr(sys, "setdlopenflags"))),
     (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), vars(torch._tensor_str.PRINT_OPTS).update),
-    (lambda: dict(os.environ._data), _environment),  # type: ignore[attr-defined]
+    (lambda: list(os.environ._data.items()), _environment),  # type: ignore[attr-defined]
     (_folder, _back_to),
     (lambda: list(sys.path), _path),
     (sys.getrecursionlimit, sys.setrecursionlimit),

@@ -52,7 +52,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opgraph.tracing.fake.types import shared
+from opgraph.tracing.fake.types import scales, shared
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
 from opgraph.tracing.state.process import Left, behind, modes_around, own_of
 
@@ -182,6 +182,7 @@ class Reach:
     _theirs: list[Iterable[Any]] = field(default_factory=list)
     _own: bool = True
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
+    _shows: dict[type, tuple[tuple[Any, ...], bool]] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _parts: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
@@ -327,9 +328,12 @@ class Reach:
         elif isinstance(table, dict):
             self._look((table,))
         self._objects.append((item, cls, table))
-        for slot in _slots(cls):
+        if cls not in self._shows:
+            self._shows[cls] = _slots(cls), not _in_python(cls)
+        slots, in_c = self._shows[cls]
+        for slot in slots:
             self._slot(slot, item)
-        if table is None and not _in_python(cls):
+        if table is None and in_c:
             self._look(gc.get_referents(item))
             if says_all(cls) or says_nothing(cls):
                 self.stateful.append(item)
@@ -412,6 +416,8 @@ class Reach:
         grad = item.grad if item.is_leaf or item.retains_grad else None
         hooks = [getattr(item, name, None) for name in _HOOKS]
         self._look((item.__dict__, grad, item.grad_fn, *hooks))
+        if item.is_quantized and item.device.type != "meta":
+            self._look(scales(item))
 
     def _node(self, item: Any) -> None:
         """What autograd knows of an operator: what somebody put there, and what came before."""
@@ -504,8 +510,8 @@ class Reach:
         if by_name and id(space) not in self._seen:
             self._seen.add(id(space))
             self._tables.append((space, dict(space)))
-        present, within, libraries, found = _present(code, names, space)
-        found = [*found]
+        present, within, libraries, put = _present(code, names, space)
+        found = [table[name] for table, name in put]
         for table, each in within:
             self._within(table, each)
         self._said |= said
@@ -723,8 +729,6 @@ class Reach:
         for module in modules:
             held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
             self._tables += [(t, dict(_base(t).items(t))) for t in held]
-            found = [v for t in held[1:] if id(t) not in self.replaced for v in t.values()]
-            self.tensors |= {id(t): t for t in found if isinstance(t, Tensor)}
 
 
 @contextmanager
@@ -850,7 +854,6 @@ def scripted(module: Any) -> dict[str, Any]:
     return {name: module._c.getattr(name) for name in names}
 
 
-@functools.lru_cache(maxsize=4096)
 def says_all(cls: Any) -> bool:
     """Whether objects of a class that the standard library made in C say all that is in them, and take it
     again: texts in memory, elements of XML."""
@@ -861,7 +864,6 @@ def says_all(cls: Any) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=4096)
 def says_nothing(cls: Any) -> bool:
     """Whether objects of a class that the standard library or NumPy made in C do not show what is in them:
     where one is that searches a text, goes through rows, compresses. Those that compare by what is in them
@@ -1004,43 +1006,45 @@ def _with_parts(table: Mapping[str, Any], parts: Collection[str]) -> set[str]:
     return {name for name in table if name[:2] != "__" and any(part in name for part in parts)}
 
 
-_Found = tuple[list[str], list[tuple[dict[str, Any], str | None]], list[Any], list[Any]]
-_Places = list[tuple[Callable[[str], Any], str]]
+_Within = list[tuple[dict[str, Any], str | None]]
+_Found = tuple[list[str], _Within, list[Any], list[tuple[dict[str, Any], str]]]
+_Places = list[tuple[dict[str, Any] | None, str]]
 _PRESENT: dict[int, tuple[CodeType, int, int, _Places, list[int], _Found]] = {}
 """Which of them there are, and where that was looked up, as long as there are as many modules and
-attributes of libraries, and the same ones."""
+attributes of libraries, and the same ones. The globals of the code itself, which lead to models, are not
+kept with it."""
 
 
 def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _Found:
     """The names in some code that are globals, or modules that are imported; what it may change in
     libraries, by their attributes and a name; those libraries, with the classes in them that it names; and
-    what others have put there."""
+    where others have put something there."""
     known = _PRESENT.get(id(code))
     if known is not None:
         _, modules, size, places, before, found = known
         if (
             modules == len(sys.modules)
             and size == len(space) + sum(map(len, map(vars, found[2])))
-            and before == _ids(places)
+            and before == _ids(places, space)
         ):
             return found
     found, places = _looked_up(code, names, space)
     size = len(space) + sum(map(len, map(vars, found[2])))
-    before = _ids(places)
+    before = _ids(places, space)
     _PRESENT[id(code)] = code, len(sys.modules), size, places, before, found
     return found
 
 
-def _ids(places: _Places) -> list[int]:
-    """What there is at some places, without holding it."""
-    return [id(get(name)) for get, name in places]
+def _ids(places: _Places, space: dict[str, Any]) -> list[int]:
+    """What there is at some places, or in these globals, without holding it."""
+    return [id((space if table is None else table).get(name)) for table, name in places]
 
 
 def _looked_up(
     code: CodeType, names: frozenset[str], space: dict[str, Any]
 ) -> tuple[_Found, _Places]:
     present = [name for name in names if name in space or name in sys.modules]
-    places: _Places = [((space if name in space else sys.modules).get, name) for name in present]
+    places: _Places = [(None if name in space else sys.modules, name) for name in present]
     if "__package__" in present:  # what it imports may be told by where it is itself
         present += _above(space["__package__"])
     values = [space[name] if name in space else sys.modules.get(name) for name in present]
@@ -1059,9 +1063,9 @@ def _looked_up(
                 within += ((own, n) for n in names & own.keys() if type(own[n]) in _CONTAINERS)
         elif type(value) in (FunctionType, _LRU) and _is_closed(value.__module__):
             within += _kept_by(value)
-    put = [table[name] for table, name in inside if isinstance(table[name], FunctionType)]
-    put = [f for f in put if not _is_closed(_home_of(f))]
-    return (present, within, libraries, put), places + [(t.get, name) for t, name in inside]
+    put = [at for at in inside if isinstance(at[0][at[1]], FunctionType)]
+    put = [(table, name) for table, name in put if not _is_closed(_home_of(table[name]))]
+    return (present, within, libraries, put), places + inside
 
 
 def _put_in() -> dict[str, Any]:
@@ -1347,7 +1351,6 @@ def _parts(value: Any) -> tuple[Any, ...]:
     return (value,)
 
 
-@functools.lru_cache(maxsize=4096)
 def _slots(cls: Any) -> tuple[Any, ...]:
     """The descriptors of what objects of a class have beside their dictionary: slots, and what C
     shows and lets be set: the rest it may compute when it is asked for, for long, and warn."""
@@ -1357,10 +1360,24 @@ def _slots(cls: Any) -> tuple[Any, ...]:
         found = []
     for each in cls.__mro__:
         if each is not BaseException:
-            found += [d for name, d in vars(each).items() if isinstance(d, _DESCRIPTORS)
-                      and name not in ("__dict__", "__weakref__", "__class__")
-                      and not _only_gives(d)]  # fmt: skip
+            found += _own_slots(each)
     return tuple(found)
+
+
+def _own_slots(cls: type) -> list[Any]:
+    """Those of a class itself; of packages' they are known from the first time. They lead to the class, and
+    so to all that its code can reach: nobody keeps those of others."""
+    known = _SLOTS.get(cls)
+    if known is None:
+        known = [d for name, d in vars(cls).items() if isinstance(d, _DESCRIPTORS)
+                 and name not in ("__dict__", "__weakref__", "__class__")
+                 and not _only_gives(d)]  # fmt: skip
+        if cls.__flags__ & _IMMUTABLE or _is_closed(cls.__module__):
+            _SLOTS[cls] = known
+    return known
+
+
+_SLOTS: weakref.WeakKeyDictionary[type, list[Any]] = weakref.WeakKeyDictionary()
 
 
 _OF_ERRORS = ("args", "__cause__", "__context__", "__traceback__", "__suppress_context__")
@@ -1395,7 +1412,13 @@ def _is_of_links(held: Any) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and type(one) in _LEAVES and one == other)
+    """Whether two are the same to the bit: 0.0 is not -0.0, nor are ranges that count alike."""
+    return one is other or (
+        type(one) is type(other)
+        and type(one) in _LEAVES
+        and one == other
+        and (type(one) is int or repr(one) == repr(other))  # numbers may be too long for a text
+    )
 
 
 def _held(holder: Any, name: str) -> Any:

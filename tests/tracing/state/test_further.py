@@ -1,0 +1,227 @@
+"""What is the same to the bit, in the same order, and brought back in an order in which torch takes it;
+what a profile does not keep; and what is heard within hooks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import opgraph
+from opgraph.tracing.state.guard import guarded
+from opgraph.tracing.state.process import Signals
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Changing(nn.Module):
+    """Changes what it was given, and looks at values if it `reads`, so that it runs on real tensors."""
+
+    def __init__(self, held: Any, change: Callable[[Any], Any], *, reads: bool = False) -> None:
+        super().__init__()
+        self.layer, self.held, self.change, self.reads = nn.Linear(4, 4), held, change, reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        self.change(self.held)
+        return y * y.sum().item() if self.reads else y
+
+
+def _home_is_last(_: Any) -> None:
+    os.environ["HOME"] = os.environ.pop("HOME")
+
+
+def _graded(dtype: torch.dtype) -> Tensor:
+    leaf = torch.ones(2, dtype=dtype, requires_grad=True)
+    leaf.grad = torch.full((2,), 3, dtype=dtype)
+    return leaf
+
+
+def _graded_otherwise(leaf: Any) -> None:
+    leaf.grad = None
+    leaf.grad_dtype = torch.float32
+    leaf.grad = torch.zeros(2)
+
+
+def _grad_of(made: Callable[[Tensor], Tensor]) -> Callable[[Any], None]:
+    """Takes a gradient off its tensor, and casts or cuts it."""
+
+    def change(leaf: Any) -> None:
+        grad, leaf.grad = leaf.grad, None
+        grad.data = made(grad.data)
+
+    return change
+
+
+def _by_channel() -> Tensor:
+    scales, zeros = torch.full((3,), 0.5), torch.zeros(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it will be removed
+        return torch.quantize_per_channel(torch.eye(3), scales, zeros, 0, torch.qint8)
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "the sign of zero": (lambda: Slotted(0.0), lambda o: setattr(o, "value", -0.0), lambda o: o.value),
+    "a range that counts alike": (
+        lambda: Slotted(range(0, 3, 2)),
+        lambda o: setattr(o, "value", range(0, 4, 2)),
+        lambda o: o.value,
+    ),
+    "a slice of zeros": (
+        lambda: Slotted(slice(0.0, 1)),
+        lambda o: setattr(o, "value", slice(-0.0, 1)),
+        lambda o: o.value,
+    ),
+    "the order of the environment": (lambda: None, _home_is_last, lambda _: list(os.environ)),
+    "the debug level of distributed": (
+        lambda: None,
+        lambda _: dist.set_debug_level(dist.DebugLevel.DETAIL),
+        lambda _: dist.get_debug_level(),
+    ),
+    "a gradient that was cast": (
+        lambda: _graded(torch.float32), _grad_of(Tensor.half), lambda leaf: leaf.grad),
+    "a gradient of another size": (
+        lambda: _graded(torch.float32), _grad_of(lambda t: t[:1]), lambda leaf: leaf.grad),
+    "scales of a quantized tensor": (
+        _by_channel,
+        lambda t: t.q_per_channel_scales().mul_(2),
+        lambda t: t.q_per_channel_scales(),
+    ),
+    "memory on meta": (
+        lambda: torch.zeros(2, device="meta"),
+        lambda t: t.resize_(7),
+        lambda t: (t.shape, t.untyped_storage().nbytes()),
+    ),
+}  # fmt: skip
+if hasattr(Tensor, "grad_dtype"):
+    CHANGES["a gradient of another dtype"] = (
+        lambda: _graded(torch.bfloat16),
+        _graded_otherwise,
+        lambda leaf: (leaf.grad, leaf.grad_dtype),
+    )
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["fake", "real"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_equal_and_not_the_same_or_refused_in_another_order(name: str, reads: bool) -> None:
+    make, change, look = CHANGES[name]
+    held = make()
+    before = repr(look(held))
+    profile = opgraph.profile(Changing(held, change, reads=reads), X)
+    assert (profile.tracing.tensors == "real") is reads
+    assert repr(look(held)) == before
+    assert not [note for note in profile.model.notes if note.code == "state"]
+
+
+class Hooked(nn.Module):
+    """Writes by NumPy, in a hook that autograd runs."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self.layer, self.run, self.mean = nn.Linear(4, 1), run, torch.zeros(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        y = self.layer(x)
+        y.register_hook(self.seen)
+        if self.run == "grad":
+            (grad,) = torch.autograd.grad(y.sum(), x)
+        else:
+            y.sum().backward() if self.run == "Tensor.backward" else torch.autograd.backward(
+                y.sum()
+            )
+            grad = x.grad
+        return y * grad.sum().item()
+
+    def seen(self, grad: Tensor) -> None:
+        array = self.mean.numpy()
+        array += 1
+
+
+@pytest.mark.parametrize("run", ["grad", "backward", "Tensor.backward"])
+def test_memory_that_is_handed_out_in_a_hook(run: str) -> None:
+    model = Hooked(run)
+    profile = opgraph.profile(model, X)
+    assert profile.tracing.tensors == "real"
+    assert model.mean.tolist() == [0, 0, 0]
+    with guarded([model, X]):
+        model(X)
+        assert model.mean.tolist() == [1, 1, 1]
+    assert model.mean.tolist() == [0, 0, 0]
+
+
+class Logging(nn.Linear):
+    def forward(self, x: Tensor, log: Any = None) -> Tensor:
+        if log is not None:
+            log.value += 1
+        return super().forward(x)
+
+
+def test_what_fx_is_given_as_it_is() -> None:
+    log = Slotted(0)
+    profile = opgraph.profile(Logging(4, 4), X, tracer="fx", concrete_args={"log": log})
+    assert profile.tracing.tracer == "fx"
+    assert log.value == 0
+
+
+def test_all_signals_that_wait_are_handled() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        signals = Signals()
+        for number in (signal.SIGINT, signal.SIGUSR1):
+            os.kill(os.getpid(), number)
+        with pytest.raises(KeyboardInterrupt):
+            signals.end()
+        assert heard == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+SOURCE = """
+import torch
+from torch import nn
+
+table = torch.zeros(4)
+
+class Part:
+    __slots__ = ("__weakref__", "n")
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.part = nn.Linear(4, 4), Part()
+        self.part.n = 0
+
+    def forward(self, x):
+        self.part.n += 1
+        return self.layer(x) + table
+
+model = Model()
+"""
+
+
+def test_a_profile_keeps_no_class_and_no_globals_of_a_model() -> None:
+    space: dict[str, Any] = {"__name__": "mine"}
+    exec(SOURCE, space)  # noqa: S102  (as a file that nobody imports)
+    kept = [weakref.ref(space[name]) for name in ("table", "Part", "Model", "model")]
+    opgraph.profile(space["model"], X)
+    del space
+    gc.collect()
+    assert [each() for each in kept] == [None] * len(kept)
