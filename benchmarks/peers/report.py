@@ -18,6 +18,8 @@ REFERENCE = 1.2
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "benchmarks.md"
+AN_OPERATOR = 0.25e-3
+"""Seconds of a profile for each operator, at most."""
 BUSY = 1.0
 """Load of the machine at the start above which the page says that it was shared."""
 
@@ -79,7 +81,9 @@ def _goals(rows: list[Row], board: Board, models: int) -> Iterator[str]:
     ours = [board.cell(OURS, e) for e in board.entries]
     real = statistics.median(c["ratio"] for c in ours if "ratio" in c)
     fake = statistics.median(c["seconds"] / c["fake"] for c in ours if "fake" in c)
-    worst = max(c["seconds"] / c["nodes"] for c in ours if "fake" in c)
+    each = {e.name: s / c["nodes"] for e, c in zip(board.entries, ours, strict=True)
+            if (s := c.get("seconds")) and c.get("nodes")}  # fmt: skip
+    slow = sorted((n for n in each if each[n] > AN_OPERATOR), key=lambda n: -each[n])
     found = {r["command"]: r for r in rows if r["kind"] == "process"}
     big = found.get("opgraph profile Llama-3.1-405B")
     saved = found.get("opgraph profile saved.json (405B)")
@@ -93,7 +97,15 @@ def _goals(rows: list[Row], board: Board, models: int) -> Iterator[str]:
             fastest == len(whole),
         ),
         ("at most one plain forward, median", f"{real:.2f}", real <= 1),
-        ("at most 0.25 ms an operator, worst", f"{worst * 1e3:.2f} ms", worst <= 0.25e-3),
+        (
+            "at most 0.25 ms an operator on every model",
+            f"{len(each) - len(slow)} of {len(each)}; "
+            + (
+                ", ".join(f"`{n}` {each[n] * 1e3:.2f}" for n in slow)
+                or f"{max(each.values()) * 1e3:.2f} ms"
+            ),
+            not slow,
+        ),
         ("at most 2 forwards on fake tensors, median", f"{fake:.2f}", fake <= 2),
     ]
     bert = found.get("opgraph profile bert-base-uncased")

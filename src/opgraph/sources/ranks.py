@@ -329,6 +329,24 @@ def finished(tensors: list[Tensor]) -> Any:
     return torch._C._distributed_c10d._create_work_from_future(future)
 
 
+def works_of(out: Any) -> list[Any]:
+    """What a collective is working at, by the result of its operator."""
+    import torch.distributed as dist
+
+    found = out if isinstance(out, tuple) else (out,)
+    return [dist.Work.unbox(o) for o in found if isinstance(o, torch.ScriptObject)]
+
+
+def is_pretended() -> bool:
+    """Whether other ranks are only pretended, by opgraph or by who asks for the profile."""
+    import torch.distributed as dist
+
+    if current() is not None or not dist.is_initialized():
+        return current() is not None
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    return type(backend).__name__ == "FakeProcessGroup"
+
+
 def exchange_alike(operator: str, args: tuple[Any, ...], out: Any) -> Any:
     """What a collective gives where tensors have values: what it would if all other ranks had the same
     ones, which is how sizes that ranks tell each other are found."""

@@ -354,7 +354,7 @@ def staged(
         modules = weights.tree.values()
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.given]
-        guard = Guard(guarded, () if real else modules, limit, ceiling)
+        guard = Guard(guarded, modules, limit, ceiling, stand_in=not real)
         guard.begin()
         stack.callback(STANDING.clear)
         stack.callback(guard.restore)

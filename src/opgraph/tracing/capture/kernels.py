@@ -31,7 +31,14 @@ from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage, maker
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import replaced
-from opgraph.sources.ranks import current, exchange_alike, finished, is_spread
+from opgraph.sources.ranks import (
+    current,
+    exchange_alike,
+    finished,
+    is_pretended,
+    is_spread,
+    works_of,
+)
 from opgraph.sources.weightless import INDEXED, places_for_masks
 from opgraph.tracing.fake.cache import (
     CachedFunction,
@@ -51,7 +58,7 @@ from opgraph.tracing.fake.tensors import (
     fake,
     needs_values,
 )
-from opgraph.tracing.state.guard import STATISTICS, Guard
+from opgraph.tracing.state.guard import UNDECLARED, Guard
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
 
@@ -561,7 +568,7 @@ class KernelCapture(TorchDispatchMode):
             return NotImplemented  # a subclass made of other tensors: those are what is computed on
         if self.over or self.aside:
             out = func(*args, **(kwargs or {}))
-            return self._reduced(args, out) if func is _REDUCED else out
+            return self._at_work(func, args, out)
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device
         kwargs = kwargs or {}
@@ -580,7 +587,7 @@ class KernelCapture(TorchDispatchMode):
             self._came(args[0])
         if self._drawn:
             self.told(self._chosen_by_draws(func, args))
-        writes = operator.mutated or operator.name in STATISTICS
+        writes = operator.mutated or operator.name in UNDECLARED
         if writes and self.guard and self.guard.before(func, args, kwargs, self.made_here):
             self._repeated -= 1  # has to be seen each time
         if self.fake_mode is None:
@@ -598,7 +605,7 @@ class KernelCapture(TorchDispatchMode):
             except Exception as error:
                 self.raised(error)
                 raise
-        return self._reduced(args, out) if func is _REDUCED else out
+        return self._at_work(func, args, out)
 
     def _to_come(self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Bytes that a call on real tensors is about to take: of what it returns, found out on tensors
@@ -618,11 +625,20 @@ class KernelCapture(TorchDispatchMode):
         except Exception:  # noqa: BLE001  (a layout, a dtype or values that are not known so)
             return 0
 
-    def _reduced(self, args: tuple[Any, ...], out: Any) -> Any:
-        """The result of an all-reduce, whose work says what was reduced: that of torch's pretended group
-        says nothing, and who reduces gradients in buckets asks for it."""
-        self.works.append(finished(list(args[0])))
-        return (out[0], self.works[-1].boxed())
+    def _at_work(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
+        """What an operator gives. The work of a pretended all-reduce says what was reduced: torch's own
+        says nothing, and who reduces gradients in buckets asks for it. What true ranks work at may end
+        after the forward, which the guard waits for."""
+        if func.namespace != "c10d":
+            return out
+        for work in works_of(out):
+            if type(work).__name__ != "FakeWork":
+                if self.guard is not None:
+                    self.guard.exchanged(work)
+            elif func is _REDUCED:
+                self.works.append(finished(list(args[0])))
+                return (out[0], self.works[-1].boxed())
+        return out
 
     def raised(self, error: BaseException) -> None:
         """An operator raised. Where that was for want of values, a model that catches it goes on as it
@@ -663,13 +679,14 @@ class KernelCapture(TorchDispatchMode):
         if key is None:
             tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
         fakes = sum(isinstance(t, FakeTensor) for t in tensors)
-        if fakes and any(isinstance(a, torch.ScriptObject) for a in args):
+        unsent = not fakes and operator.category == "collective" and not is_pretended()
+        if (fakes or unsent) and any(isinstance(a, torch.ScriptObject) for a in args):
             # Torch has a cache of fake calls, too, and fails when it compares these objects.
             with _uncached(mode):
                 out = func(*_all_fake(args, mode), **kwargs)
         elif fakes == len(tensors) and fakes:
             out = func(*args, **kwargs)
-        elif fakes:
+        elif fakes or unsent:
             args = places_for_masks(func, args)
             out = func(*(args if func in BY_VALUES else _all_fake(args, mode)), **kwargs)
         elif self.spread and func in _BLANK and _for_exchange():
@@ -893,7 +910,10 @@ class KernelCapture(TorchDispatchMode):
                 if self.fake_mode is not None:
                     self._forget(written, tensors_of((*args, *kwargs.values())))
         if operator.category == "collective":
-            self.writes += tensors_of((written_by(operator.name, by_name(operator, args, kwargs)),))
+            written = tensors_of((written_by(operator.name, by_name(operator, args, kwargs)),))
+            self.writes += written
+            if self.fake_mode is not None:
+                self._forget(written, tensors_of((*args, *kwargs.values(), out)))
             if self.in_node:
                 self.exchanged.append((born, operator, args, kwargs, out))
         if not self.in_node:

@@ -248,7 +248,9 @@ def address(
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage()
         known = vars(storage).get("data_ptr")
-        if known is None and storage.nbytes():
+        if storage.device.type != "meta":  # that of a real tensor, which the fake one was given
+            known = storage.data_ptr
+        elif known is None and storage.nbytes():
             start = _free[0]
             _free[0] += -(-storage.nbytes() // _ALIGNED) * _ALIGNED
             known = storage.data_ptr = lambda: start

@@ -5,6 +5,7 @@ What could not be brought back is remarked on."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import sys
 import threading
@@ -15,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
+from datetime import timedelta
 from functools import partial
 from logging import Logger
 from mmap import mmap
@@ -28,6 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opgraph.costs.collectives import WRITES, written_by
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
 from opgraph.record.errors import TraceError, first_line
@@ -77,9 +80,12 @@ _NODE = 500
 
 STATISTICS = frozenset({
     "aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm", "aten.batch_norm",
-    "aten.instance_norm", "aten._batch_norm_impl_index",
+    "aten.instance_norm", "aten._batch_norm_impl_index", "aten.batch_norm_update_stats",
+    "aten.batch_norm_gather_stats", "aten.batch_norm_gather_stats_with_counts",
 })  # fmt: skip
 """Operators that write to running statistics, which their schemas do not say."""
+UNDECLARED = STATISTICS | WRITES.keys()
+"""All that write to what their schemas do not say, collectives among them."""
 
 HANDED_OUT = frozenset({
     Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
@@ -88,6 +94,8 @@ HANDED_OUT = frozenset({
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 
 _APPLY = Tensor.apply_
+_PATIENCE = timedelta(minutes=1)
+"""For how long other processes are waited for."""
 _NONE = object()
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
@@ -102,8 +110,8 @@ _enter_context, _leave_context = (
 class Guard:
     """What is known of the time before a run. It changes nothing until it `begin`s, but signals wait from
     its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
-    take, and `ceiling` how many the whole process; `modules` are those of a model in whose tables of
-    parameters there are others during the run, which is on a `device`."""
+    take, and `ceiling` how many the whole process; `modules` are those of a model, in whose tables of
+    parameters there are others during the run if some `stand_in`; it is on a `device`."""
 
     def __init__(
         self,
@@ -112,7 +120,10 @@ class Guard:
         limit: int | None = None,
         ceiling: int | None = None,
         device: str = "cpu",
+        *,
+        stand_in: bool = False,
     ) -> None:
+        gc.collect(1)  # what ends now is nothing that the run did
         self._device = device
         self.remarks: list[Remark] = []
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
@@ -124,6 +135,7 @@ class Guard:
         self._unwritten: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
+        self._under_way: list[Any] = []
         self._handled = sys.exception()  # where the profile was asked for
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
@@ -139,14 +151,19 @@ class Guard:
                 self._imported,
                 self._effects.unheard,
             )
-            self._remember(roots, modules)
+            self._remember(roots, modules, modules if stand_in else ())
         except BaseException:
             self._signals.end()
             raise
 
-    def _remember(self, roots: Iterable[Any], modules: Collection[torch.nn.Module]) -> None:
+    def _remember(
+        self,
+        roots: Iterable[Any],
+        modules: Collection[torch.nn.Module],
+        stood_for: Collection[torch.nn.Module],
+    ) -> None:
         with _plainly():
-            self._reach = Reach.of([*roots, *unnamed()], (m._parameters for m in modules))
+            self._reach = Reach.of([*roots, *unnamed()], (m._parameters for m in stood_for))
             if not self._reach.complete:
                 self._reach.add_tables(modules)
                 self._remark(
@@ -154,7 +171,7 @@ class Guard:
                 )
             self._replaced = {
                 id(tensor)
-                for module in modules
+                for module in stood_for
                 for table, least in ((module._parameters, 0), (module._buffers, REAL_LIMIT))
                 for tensor in table.values()
                 if tensor is not None and is_away(tensor) and tensor.nbytes > least
@@ -232,12 +249,11 @@ class Guard:
     def handed_out(self, func: Any, tensor: Any, made_here: Callable[[Tensor], bool]) -> None:
         """The memory of a tensor is given to whoever may write to it unheard: copy it. Raises where there
         is none, and torch would write all the same."""
-        if isinstance(tensor, FakeTensor):
-            if func is _APPLY:
-                error = NotImplementedError("a fake tensor has no data to apply a function to")
-                self.raised(error)
-                raise error
-        elif isinstance(tensor, Tensor) and not made_here(tensor):
+        if func is _APPLY and isinstance(tensor, FakeTensor):
+            error = NotImplementedError("a fake tensor has no data to apply a function to")
+            self.raised(error)
+            raise error
+        if isinstance(tensor, Tensor) and not made_here(tensor):
             self.keep(tensor)
 
     def is_shared(self, storage: torch.UntypedStorage) -> bool:
@@ -291,14 +307,21 @@ class Guard:
             self.raised(error)
             raise error
 
+    def exchanged(self, work: Any) -> None:
+        """Something is exchanged with other processes, which may still go on when the run is over."""
+        self._under_way.append(work)
+        self._remark("forward exchanged tensors with other processes: that cannot be taken back")
+
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
-        if isinstance(tensor, FakeTensor):
-            return
         with _plainly():
             storage = _storage_of(tensor)
-            if storage is None:
-                self._keep_values(tensor)
+            is_fake = isinstance(
+                tensor, FakeTensor
+            )  # and may have a real one's memory all the same
+            if storage is None or (is_fake and storage.device.type == "meta"):
+                if not is_fake:
+                    self._keep_values(tensor)
                 return
             if storage._cdata not in self._copies and storage._cdata not in self._own:
                 self._keep_storage(storage)
@@ -422,7 +445,18 @@ class Guard:
         heard, and can be brought back."""
         looks = (self._reach, *(late.reach for late in self._late))
         with self.listening():
+            self._wait()
             settle(error, (self._handled, *(error for look in looks for error in look.errors)))
+
+    def _wait(self) -> None:
+        """Let what is exchanged with other processes come to its end: it may write to what is kept."""
+        while self._under_way:
+            try:
+                self._under_way.pop().wait(_PATIENCE)
+            except RuntimeError as error:
+                self._remark(
+                    f"what forward exchanges with other processes goes on: {first_line(error)}"
+                )
 
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`. Each step is made, whatever the model
@@ -638,7 +672,7 @@ class _Writes(TorchDispatchMode):
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
         if schema is not None and (
-            schema.is_mutable or schema.name.replace("::", ".") in STATISTICS
+            schema.is_mutable or schema.name.replace("::", ".") in UNDECLARED
         ):
             self._guard.before(func, args, kwargs, self._made_here)
         try:
@@ -706,10 +740,10 @@ class _Looks:
         self.cls = type(tensor)
         self.signs = tensor.is_conj(), tensor.is_neg()
         self.needs_grad = tensor.requires_grad
-        self.grad_fn = tensor.grad_fn
-        self.grad = tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+        self.grad_fn = _grad_fn(tensor)
+        self.grad = tensor.grad if _is_leaf(tensor) or tensor.retains_grad else None
         self.others = {
-            n: getattr(tensor, n, None) for n in (_OF_LEAVES if tensor.is_leaf else _OF_RESULTS)
+            n: getattr(tensor, n, None) for n in (_OF_LEAVES if _is_leaf(tensor) else _OF_RESULTS)
         }
         self.version = None if tensor.is_inference() else tensor._version
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
@@ -728,7 +762,7 @@ class _Looks:
             self.moved = True
 
     def history_back(self) -> None:
-        if self.tensor.grad_fn is not self.grad_fn:
+        if _grad_fn(self.tensor) is not self.grad_fn:
             if self.grad_fn is not None:
                 raise Left("forward wrote in place to a tensor that autograd knew")
             _detach(self.tensor)
@@ -750,7 +784,7 @@ class _Looks:
 
     def grad_back(self) -> None:
         tensor = self.tensor
-        if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not self.grad:
+        if (_is_leaf(tensor) or tensor.retains_grad) and tensor.grad is not self.grad:
             tensor.grad = self.grad
 
 
@@ -761,6 +795,22 @@ tensor, is otherwise than before."""
 _OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
 _OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 """What else somebody may have told autograd of a tensor."""
+
+
+def _grad_fn(tensor: Tensor) -> Any:
+    """What made a tensor, as far as autograd says it: not of a view among several that was written to."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
+def _is_leaf(tensor: Tensor) -> bool:
+    """The same of whether anything made it."""
+    try:
+        return bool(tensor.is_leaf)
+    except RuntimeError:
+        return False
 
 
 def _wraps(cls: type) -> bool:
@@ -1010,8 +1060,19 @@ def _variables_back(context: Context, before: dict[ContextVar[Any], Any]) -> Non
 def _scripted_back(module: Any, before: dict[str, Any]) -> None:
     now = scripted(module)
     for name, value in before.items():
-        if now[name] is not value and (isinstance(value, Tensor) or now[name] != value):
+        if not _is_as_it_was(now[name], value):
             module._c.setattr(name, value)
+
+
+def _is_as_it_was(now: Any, before: Any) -> bool:
+    """Whether what torch's interpreter hands out is the same: a container is another one each time."""
+    if isinstance(before, dict):
+        return list(now) == list(before) and all(map(_is_as_it_was, now.values(), before.values()))
+    if isinstance(before, (list, tuple)):
+        return len(now) == len(before) and all(map(_is_as_it_was, now, before))
+    return now is before or (
+        isinstance(before, (int, float, complex, str)) and repr(now) == repr(before)
+    )
 
 
 def _memory_there(view: memoryview) -> None:
@@ -1115,7 +1176,7 @@ def tensors_in_call(args: Any, kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
         if isinstance(item, Tensor):
             yield item
         elif isinstance(item, (list, tuple)):
-            yield from (t for t in item if isinstance(t, Tensor))
+            yield from tensors_in_call(item, {})
 
 
 def _written(operator: Any, args: Any, kwargs: Mapping[str, Any]) -> list[Tensor]:
@@ -1125,6 +1186,8 @@ def _written(operator: Any, args: Any, kwargs: Mapping[str, Any]) -> list[Tensor
     arguments = operator._schema.arguments
     given = {a.name: v for a, v in zip(arguments, args, strict=False)} | dict(kwargs)
     names = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-    if not names and any(given.get(n) for n in ("training", "train", "use_input_stats")):
+    asked = [given[n] for n in ("training", "train", "use_input_stats") if n in given]
+    if not names and (any(asked) or not asked):
         names = ["running_mean", "running_var"]
-    return list(tensors_in_call([given.get(n) for n in names], {}))
+    exchanged = written_by(operator._schema.name.replace("::", "."), given)
+    return list(tensors_in_call([*(given.get(n) for n in names), exchanged], {}))

@@ -729,6 +729,8 @@ class Reach:
         for module in modules:
             held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
             self._tables += [(t, dict(_base(t).items(t))) for t in held]
+            found = [v for t in held[1:] if id(t) not in self.replaced for v in t.values()]
+            self.tensors |= {id(t): t for t in found if isinstance(t, Tensor)}
 
 
 @contextmanager

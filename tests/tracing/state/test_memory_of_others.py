@@ -1,0 +1,198 @@
+"""Memory that is written to without a word: by other processes, by operators whose schemas do not say it,
+through a fake tensor that was given a real one's; and what is left of a model of very many objects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Dict, List, Tuple  # noqa: UP035  (what torch scripts reads)
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch import Tensor, nn
+
+import opgraph
+
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Held(nn.Module):
+    """Holds tensors, to which something writes; asks for a value where it `asks`."""
+
+    def __init__(self, write: Callable[[Held, Tensor], Any], *, asks: bool = False) -> None:
+        super().__init__()
+        self.layer, self.write, self.asks = nn.Linear(8, 8), write, asks
+        self.register_buffer("sum", torch.ones(8))
+        self.parts, self.other = [torch.zeros(8)], torch.arange(8.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        self.write(self, y)
+        return y * y.sum().item() if self.asks else y
+
+    @property
+    def held(self) -> list[Tensor]:
+        return [self.sum, *self.parts, self.other]
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """A process that is a group of its own."""
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0,
+                            world_size=1)  # fmt: skip
+    yield
+    dist.destroy_process_group()
+
+
+COLLECTIVES: dict[str, Callable[[Held, Tensor], Any]] = {
+    "all_reduce": lambda m, _: dist.all_reduce(m.sum.add_(1)),
+    "all_gather": lambda m, _: dist.all_gather(m.parts, m.other),
+    "all_gather_into_tensor": lambda m, _: dist.all_gather_into_tensor(m.sum, m.other),
+    "reduce_scatter_tensor": lambda m, _: dist.reduce_scatter_tensor(m.sum, m.other),
+    "scatter": lambda m, _: dist.scatter(m.sum, [m.other], src=0),
+    "async": lambda m, _: dist.all_gather(m.parts, m.other, async_op=True),
+}
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("which", COLLECTIVES)
+@pytest.mark.usefixtures("group")
+def test_what_collectives_write_to_is_as_before(which: str, asks: bool, mode: str) -> None:
+    """On fake tensors nothing is exchanged; on real ones it is, and a remark says so."""
+    model = Held(COLLECTIVES[which], asks=asks)
+    before = [t.clone() for t in model.held]
+    profile = opgraph.profile(model, X, mode=mode)
+    assert all(map(torch.equal, before, model.held))
+    said = [r.text for r in profile.remarks if "exchanged tensors" in r.text]
+    assert len(said) == (profile.tracing.tensors == "real")
+
+
+def _late(rank: int, store: str, results: Any) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+    model = Held(lambda m, _: (time.sleep(rank), dist.all_reduce(m.sum)), asks=True)
+    dist.barrier()
+    opgraph.profile(model, X)
+    at_once = model.sum.clone()
+    dist.barrier()
+    time.sleep(1)
+    results.put((at_once.tolist(), model.sum.tolist()))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_a_rank_that_comes_late_writes_to_nothing_afterwards(tmp_path: Path) -> None:
+    results = processes.get_context("spawn").SimpleQueue()
+    processes.spawn(_late, (str(tmp_path / "store"), results), nprocs=2)
+    for _ in range(2):
+        assert results.get() == ([1.0] * 8, [1.0] * 8)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_statistics_that_no_schema_names_are_as_before(asks: bool) -> None:
+    model = Held(lambda m, y: torch.batch_norm_update_stats(y.detach(), m.sum, m.other, 0.5),
+                 asks=asks)  # fmt: skip
+    before = [t.clone() for t in model.held]
+    opgraph.profile(model, X)
+    assert all(map(torch.equal, before, model.held))
+
+
+THROUGH: dict[str, Callable[[Tensor], Any]] = {
+    "address": lambda w: w.untyped_storage().data_ptr(),
+    "freed": lambda w: w.untyped_storage().resize_(0),
+    "filled": lambda w: w.untyped_storage().fill_(0),
+    "set": lambda w: torch.empty(0).set_(w.untyped_storage()).zero_(),
+}
+
+
+@pytest.mark.parametrize("which", THROUGH)
+@pytest.mark.parametrize("options", [{}, {"mode": "train"}, {"tracer": "dynamo"}])
+def test_memory_that_a_fake_weight_was_given(which: str, options: dict[str, str]) -> None:
+    """As who swaps weights for others by `.data` does, and looks where they are or gives it back."""
+    if which == "set" and options.get("tracer"):
+        pytest.skip("Dynamo's own fake tensors write there, which docs/tracers.md says")
+
+    def swapped(model: Held, _: Tensor) -> None:
+        model.layer.bias.data = model.other
+        THROUGH[which](model.layer.bias)
+
+    model = Held(swapped)
+    values, place = model.other.clone(), model.other.data_ptr()
+    bias = model.layer.bias.detach().clone()
+    try:
+        opgraph.profile(model, X, **options)
+    except opgraph.TraceError:
+        assert which == "freed"  # there is nothing to compute with on real tensors, either
+    assert torch.equal(model.other, values)
+    assert torch.equal(model.layer.bias, bias)
+    assert model.other.untyped_storage().data_ptr() == model.other.data_ptr()
+    assert which == "freed" or model.other.data_ptr() == place  # what was freed lies elsewhere
+
+
+class Scripted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.list: List[Tensor] = [torch.zeros(4, 8)]  # noqa: UP006
+        self.table: Dict[str, Tensor] = {"a": torch.zeros(4, 8)}  # noqa: UP006
+        self.pair: Tuple[Tensor, Tensor] = (torch.zeros(4, 8), torch.zeros(4, 8))  # noqa: UP006
+        self.sign: float = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        self.list[0] = self.list[0] + y
+        self.table["a"] = self.table["a"] + y
+        self.pair = (self.pair[0] + y, self.pair[1] + 1)
+        self.sign = -self.sign
+        return y
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_a_scripted_module_keeps_in_containers(mode: str) -> None:
+    model = torch.jit.script(Scripted().eval())
+    opgraph.profile(model, X, mode=mode)
+    zero = torch.zeros(4, 8)
+    assert all(torch.equal(t, zero) for t in (*model.list, *model.table.values(), *model.pair))
+    assert str(model.sign) == "0.0"
+
+
+class Large(nn.Module):
+    """Leads to more than can be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.Dropout())
+        self.table = {i: [i] for i in range(250_000)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layers(x)
+        return y * y.sum().item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_model_of_very_many_objects_has_its_own_weights_and_modes(mode: str) -> None:
+    model = Large().train()
+    weights = dict(model.named_parameters())
+    values = {name: weight.detach().clone() for name, weight in weights.items()}
+    profile = opgraph.profile(model, X, mode=mode)
+    assert profile.tracing.tensors == "real"
+    assert all(module.training for module in model.modules())
+    for name, weight in model.named_parameters():
+        assert weight is weights[name]
+        assert weight.grad is None
+        assert torch.equal(weight, values[name])
+
+
+def test_views_of_what_was_written_to_do_not_stop_a_profile() -> None:
+    """Autograd does not say any more what made them."""
+    model = Held(lambda m, y: y.add_(m.parts[0]))
+    base = torch.zeros(16, requires_grad=True) * 1
+    model.parts = list(base.chunk(2))
+    with torch.no_grad():
+        base.add_(1)
+    assert opgraph.profile(model, X).totals.flops
