@@ -127,12 +127,22 @@ class Branch(nn.Module):
 
 @pytest.mark.parametrize(
     ("weighted", "attempts"),
-    [(False, ["fake", "fake weights"]), (True, ["fake", "fake weights", "real"])],
+    [(False, ["fake", "fake weights"]), (True, ["fake", "real"])],
 )
 def test_a_path_that_the_data_decides_is_traced_on_real_tensors(weighted, attempts):
     profile = opgraph.profile(Branch(weighted=weighted), inputs=torch.ones(2, 3))
     assert [a.tensors for a in profile.tracing.attempts] == attempts
     assert [n.op for n in profile.graph.nodes][-5:] == ["sum", "gt", "item", "relu", "output"]
+
+
+def test_a_choice_by_the_input_of_what_weights_gave_needs_no_real_weights():
+    class Chosen(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)[x[:, 0] > 0]
+
+    profile = opgraph.profile(Chosen(3, 3), inputs=torch.tensor([[1.0, 2, 3], [-1, 2, 3]]))
+    assert [a.tensors for a in profile.tracing.attempts] == ["fake", "fake weights"]
+    assert profile.graph.value[profile.graph.outputs[0]].shape == (1, 3)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -183,10 +183,15 @@ def uncollected() -> Iterator[None]:
             yield
         finally:
             if was_on:
-                if not gc.get_freeze_count():
-                    gc.freeze()
-                    gc.unfreeze()  # to the oldest generation
+                aged()
                 gc.enable()
+
+
+def aged() -> None:
+    """Let all that there is count as old: cyclic garbage is looked for among what is made from now on."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()  # to the oldest generation
 
 
 P = ParamSpec("P")

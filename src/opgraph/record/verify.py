@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from opgraph.record.graph import Graph
+from opgraph.record.identity import identity
 
 
 class InvariantError(ValueError):
@@ -110,7 +111,7 @@ def _memory(graph: Graph) -> Iterator[str]:
         if v.storage is not None and not 0 <= v.storage < len(graph.storages):
             yield f"the value {v.id} is in the storage {v.storage}, which does not exist"
     # Nodes share most of their kernels: each is looked at once.
-    each = {id(kernel): (node, kernel) for node in graph.nodes for kernel in node.kernels}
+    each = {identity(kernel): (node, kernel) for node in graph.nodes for kernel in node.kernels}
     for node, kernel in each.values():
         amounts = (kernel.flops, kernel.other_flops, kernel.read, kernel.written, kernel.launches)
         if not 0 <= kernel.share <= 1:

@@ -20,6 +20,9 @@ from mmap import PAGESIZE
 from typing import Any
 from unittest.mock import patch
 
+if sys.platform == "linux":
+    from resource import RUSAGE_SELF, getrusage
+
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -111,6 +114,21 @@ def resident() -> int | None:
     finally:
         os.close(file)
 
+
+def fits(size: int, limit: int) -> bool:
+    """Whether the process may take so many bytes more and has no more than the limit then. Where the most
+    that it ever had says so, nobody asks what it has now, which takes eight times as long."""
+    return size + _peak() + _BEHIND <= limit or size + (resident() or 0) <= limit
+
+
+def _peak() -> int:
+    """The most bytes of this process that ever were in memory, where it says how many there are now."""
+    return getrusage(RUSAGE_SELF).ru_maxrss * 1024 if sys.platform == "linux" else sys.maxsize
+
+
+_BEHIND = 2**27
+"""Bytes by which that may be behind: each CPU counts some pages by itself, twice as many as there are CPUs,
+before it adds them (Linux: `percpu_counter`)."""
 
 _open = os.open  # not what stands for it during a run, to hear which files a model opens
 

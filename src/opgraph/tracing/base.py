@@ -25,10 +25,11 @@ from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.graph import Graph
+from opgraph.record.identity import identity
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import Target
-from opgraph.record.turns import replaced, roomy, turn, uncollected
+from opgraph.record.turns import aged, replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kernels import MADE_UP
@@ -196,7 +197,6 @@ def record(
                 substitutes = Substitutes(target, real=real, spread=spread)
                 with substitutes.unrefused():
                     run = _recorded(module, stage, substitutes, prepare, capture)
-                stage.guard.settle(run.error)
         except BaseException as error:  # noqa: BLE001  (an interrupt, or what cannot be met)
             raised = error
         left: list[Remark] = []
@@ -271,6 +271,7 @@ def _recorded(
     except BaseException as reason:  # a forward may raise anything, SystemExit too
         if stage.guard.interrupted(reason):
             raise
+        stage.guard.settle(reason)
         return _Recorded(None, reason)
     recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
     inputs = tuple(recorder.source(tensor, name) for name, tensor in named(module, args, kwargs))
@@ -280,12 +281,15 @@ def _recorded(
     )
     result, error = recorder.run(lambda: run(recorder))
     if isinstance(error, OutOfMemory):
-        return _Recorded(None, error, alive=recorder.release())
+        alive = recorder.release()
+        stage.guard.settle(error)
+        return _Recorded(None, error, alive=alive)
     recorder.finish(error)
     outputs = recorder.sink(result) if error is None else ()
     cache = measured(found) if (found := cache_in(result)) is not None else None
     del result, found
     alive = recorder.release()
+    stage.guard.settle(error)  # before there is a graph, which would be looked through, too
     graph = build(recorder, inputs, outputs)
     notes = (*recorder.notes, *substitutes.remarks, *recorder.capture.notes, *_idle(graph))
     ungraded = recorder.ungraded or (recorder.differentiates and error is not None)
@@ -406,6 +410,7 @@ def staged(
                 guard.lacking.clear()
         stack.callback(guard.restore_late)
         modes = [] if mode is None else [weakref.ref(mode)]
+        aged()  # what is left of the run is looked for among what it has made
         try:
             yield Stage(args, kwargs, weights, mode, guard, modes, example.drawn)
         except BaseException as error:
@@ -430,8 +435,15 @@ def arguments(
 
     shared = shared_memory(tensors_in((example.args, dict(example.kwargs)))) if mode else {}
     stand = partial(_stood_in, {}, mode, shared, real_inputs)
-    args, kwargs = tree_map(stand, (tuple(example.args), dict(example.kwargs)))
+    args, kwargs = tuple(example.args), dict(example.kwargs)
+    if _ALONE.issuperset(map(type, (*args, *kwargs.values()))):
+        return tuple(map(stand, args)), {name: stand(item) for name, item in kwargs.items()}
+    args, kwargs = tree_map(stand, (args, kwargs))
     return args, kwargs
+
+
+_ALONE = frozenset({Tensor, int, float, bool, str, type(None)})
+"""Types of arguments that hold no others."""
 
 
 def _stood_in(
@@ -441,8 +453,8 @@ def _stood_in(
     values; those of the same offsets go together, and so do their stand-ins."""
     if not isinstance(item, Tensor):
         return item
-    if id(item) in memo:
-        return memo[id(item)]
+    if identity(item) in memo:
+        return memo[identity(item)]
     numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
     here = item.device.type != "meta" and not isinstance(item, FakeTensor)
     made: Tensor
@@ -463,7 +475,7 @@ def _stood_in(
     else:
         made = fake(item, mode, shared)
         dress(made, item)
-    memo[id(item)] = made
+    memo[identity(item)] = made
     return made
 
 
@@ -512,12 +524,12 @@ def named(
     """The input tensors of a call with names from forward's signature, numbered within a list."""
     seen: set[int] = set()
     for name, item in bound(module, args, kwargs).items():
-        tensors = [t for t in tensors_in(item) if id(t) not in seen]
-        seen.update(map(id, tensors))
-        keys = {id(t): k for k, t in item.items()} if isinstance(item, dict) else {}
+        tensors = [t for t in tensors_in(item) if identity(t) not in seen]
+        seen.update(map(identity, tensors))
+        keys = {identity(t): k for k, t in item.items()} if isinstance(item, dict) else {}
         alone = len(tensors) == 1 and not isinstance(item, list)
         for position, tensor in enumerate(tensors):
-            part = keys.get(id(tensor), position)
+            part = keys.get(identity(tensor), position)
             yield (name if alone else f"{name}.{part}"), tensor
 
 

@@ -25,6 +25,7 @@ from opgraph.sources.ranks import current
 from opgraph.sources.weightless import give_back, one_request, resident
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import is_away, needs_values
+from opgraph.tracing.fake.types import is_its_own
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
 from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.process import free_bytes, put_back
@@ -82,14 +83,16 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
 
 @contextmanager
 def _returned(began: int | None) -> Iterator[None]:
-    """Let the system have what a run on real tensors took, and what leads to itself alone, where that was
-    much: the C library would keep it, and later runs in this process would be held to less."""
+    """Let the system have what a run on real tensors took, where that was much: the C library would keep
+    it, and later runs in this process would be held to less. Where much is there still, it leads to itself,
+    and is looked for among all objects that there are, which takes half a second."""
     try:
         yield
     finally:
-        if began is not None and (resident() or 0) - began > _MUCH:
-            gc.collect()
-            give_back()
+        for free in (lambda: None, gc.collect):
+            if began is not None and (resident() or 0) - began > _MUCH:
+                free()
+                give_back()
 
 
 _MUCH = 2**28
@@ -116,8 +119,8 @@ def trace_either(
 ) -> list[Outcome]:
     """One run on fake tensors and, where the values of the data decide the path (or a plain run fails for
     whatever reason), one in which experts are chosen evenly, if there are any, one in which the inputs have
-    values, and at last one on real tensors altogether. The outcome that counts is the last. Where what a
-    run chooses from is `made_up`, as labels are, it is chosen evenly, too."""
+    values, if those may help, and at last one on real tensors altogether. The outcome that counts is the
+    last. Where what a run chooses from is `made_up`, as labels are, it is chosen evenly, too."""
     plain = "tracer" not in how
     attempts = trace_fakes(model, example, **how)
     how["gradients"] = attempts[-1].gradients
@@ -126,7 +129,8 @@ def trace_either(
     lacks = apart or _lacks_values(attempts[-1])
     if lacks and (made_up() or _chooses(attempts[-1])):
         attempts.append(trace_fake(model, example, spread=True, **how))
-    if _lacks_values(attempts[-1]) and _has_numbers(example):
+    hangs = _hangs_on_weights(attempts[-1], model)
+    if _lacks_values(attempts[-1]) and _has_numbers(example) and not hangs:
         attempts.append(trace_fake(model, example, real_inputs=True, **how))
     sent = isinstance(model.module, Pipelined)  # what other stages send has no values
     real = None
@@ -163,6 +167,20 @@ _EXPERTS = 1_024
 def _lacks_values(outcome: Outcome) -> bool:
     """Whether a forward failed for want of values, or caught such a failure itself."""
     return outcome.caught is not None or needs_values(outcome.error)
+
+
+def _hangs_on_weights(outcome: Outcome, model: Model) -> bool:
+    """Whether all that a forward failed at was computed from weights, which have no values where the inputs
+    have some, either: it would fail there again."""
+    failed = None if outcome.graph is None else outcome.graph.failed
+    if outcome.graph is None or failed is None or outcome.caught is not None:
+        return False
+    found = {v.id for v in outcome.graph.values if v.kind == "parameter"}
+    for node in outcome.graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    stand_ins = not any(map(is_its_own, model.module.parameters()))
+    return stand_ins and bool(failed.inputs) and found.issuperset(failed.inputs)
 
 
 def _failed_for_no_size(outcome: Outcome) -> bool:
@@ -274,10 +292,14 @@ def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(module, memo)
 
 
+_LAZY: Any = torch.nn.parameter.UninitializedTensorMixin
+"""Parameters and buffers whose sizes a first run says."""
+
+
 def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
     """A module whose parameters have sizes: lazy ones learn theirs from a run of a copy."""
     tables = (t for m in module.modules() for t in (m._parameters, m._buffers))
-    lazy = [t for table in tables for t in table.values() if torch.nn.parameter.is_lazy(t)]
+    lazy = [t for table in tables for t in table.values() if isinstance(t, _LAZY)]
     if not lazy:
         return module
     # Torch copies no buffer without a size.

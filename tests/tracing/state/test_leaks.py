@@ -22,7 +22,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
 from opgraph.tracing import tracers
+from opgraph.tracing.capture.kernels import KernelCapture
+from opgraph.tracing.capture.recorder import Recorder
+from opgraph.tracing.fake.weights import Weights
+from opgraph.tracing.state.guard import Guard
 from opgraph.tracing.state.leaks import settle
+from opgraph.tracing.target import Substitutes
 
 pytestmark = [
     pytest.mark.live,
@@ -224,6 +229,38 @@ def test_a_backward_that_fails_keeps_none() -> None:
         settle(error)
     del x
     assert kept() is None
+
+
+class Asking(nn.Module):
+    """Asks for a value of what its weights gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4, device="meta")
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y if y.sum() > 0 else -y
+
+
+@pytest.mark.parametrize(
+    ("model", "tensors"), [(nn.LSTM(4, 4), "fake"), (Asking(), "real")], ids=["fake", "real"]
+)
+def test_nothing_of_a_run_waits_for_the_collector(model: nn.Module, tensors: str) -> None:
+    """What made a graph goes as it is there, and random weights with it, which may be large."""
+    kinds = (Recorder, KernelCapture, Substitutes, Weights, Guard)
+
+    def there() -> list[Any]:
+        return [o for o in gc.get_objects() if type(o) in kinds]
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = there()
+        assert opgraph.profile(model, torch.ones(2, 4)).tracing.tensors == tensors
+        assert all(any(o is old for old in before) for o in there())
+    finally:
+        gc.enable()
 
 
 try:

@@ -29,6 +29,7 @@ from opgraph.costs.count import Operator, by_name, cost, tensors_of
 from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage, maker
+from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import replaced
 from opgraph.sources.ranks import (
@@ -359,14 +360,14 @@ without an operator, that of the first kernel that reads such a result."""
 
 
 class KernelCapture(TorchDispatchMode):
-    """Notes each kernel. `on_orphan` is called for a kernel that runs outside of any node."""
+    """Notes each kernel. `on_orphan`, while there is one, is called for a kernel that runs outside of any
+    node."""
 
     supports_higher_order_operators = True
 
     def __init__(
         self,
         fake_mode: FakeTensorMode | None,
-        on_orphan: Callable[..., None],
         guard: Guard | None = None,
     ) -> None:
         super().__init__()
@@ -385,7 +386,7 @@ class KernelCapture(TorchDispatchMode):
         self.over = False
         self.aside = False  # what runs is no part of the model
         self.fake_mode = fake_mode
-        self._on_orphan = on_orphan
+        self.on_orphan: Callable[..., None] | None = None
         self._cache, self._dtype = fake_call_cache(), torch.get_default_dtype()
         self.works: list[Any] = []  # that somebody may ask for its result
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
@@ -502,8 +503,8 @@ class KernelCapture(TorchDispatchMode):
             self._repeats[key[0]] = False
         if not 0 < len(self.kernels) - first == self._repeated - repeated:
             return None
-        places = {id(t): place for place, t in enumerate(tensors)}
-        writes = tuple([places.get(id(t), -1) for t in self.writes])
+        places = {identity(t): place for place, t in enumerate(tensors)}
+        writes = tuple([places.get(identity(t), -1) for t in self.writes])
         call = cached_call(tensors, out, self.kernels[first])
         results = tensors_of((out,))
         made = self.memory.since(storages, first, results)
@@ -644,7 +645,7 @@ class KernelCapture(TorchDispatchMode):
         """An operator raised. Where that was for want of values, a model that catches it goes on as it
         would not with real tensors."""
         if self.fake_mode is not None and needs_values(error):
-            self.lacking[id(error)] = f"the model caught {first_line(error)}"
+            self.lacking[identity(error)] = f"the model caught {first_line(error)}"
 
     def _run(
         self,
@@ -702,7 +703,7 @@ class KernelCapture(TorchDispatchMode):
         if type(out) is tuple and fakes:
             out = _apart(out, mode)
         elif type(out) is FakeTensor and out.layout in SPARSE:
-            self.lacking[id(func)] = f"{operator.name} stores as much as its values say"
+            self.lacking[identity(func)] = f"{operator.name} stores as much as its values say"
         if key is None or not fakes:
             kernel = self._cost(operator, args, kwargs, out)
         else:
@@ -737,7 +738,9 @@ class KernelCapture(TorchDispatchMode):
         for storage in (t.untyped_storage() for t in real):
             _mark(self._unknown, storage)
             if storage._cdata in self._shown or (self.guard and self.guard.is_shared(storage)):
-                self.lacking[id(storage)] = "forward writes to a tensor of which there is an array"
+                self.lacking[identity(storage)] = (
+                    "forward writes to a tensor of which there is an array"
+                )
 
     def handed_out(self, tensor: Any) -> None:
         """The memory of a real tensor is from now on that of an array, too."""
@@ -916,8 +919,8 @@ class KernelCapture(TorchDispatchMode):
                 self._forget(written, tensors_of((*args, *kwargs.values(), out)))
             if self.in_node:
                 self.exchanged.append((born, operator, args, kwargs, out))
-        if not self.in_node:
-            self._on_orphan(operator, args, kwargs, out)
+        if not self.in_node and self.on_orphan is not None:
+            self.on_orphan(operator, args, kwargs, out)
 
     def _wait(self, read: Sequence[Tensor]) -> None:
         """Note what is read of the results of collectives within the node that runs, when it first is."""
@@ -982,8 +985,10 @@ def _apart(results: tuple[Any, ...], mode: FakeTensorMode) -> tuple[Any, ...]:
     seen: set[int] = set()
     out = []
     for item in results:
-        out.append(fake(item, mode) if id(item) in seen and type(item) is FakeTensor else item)
-        seen.add(id(item))
+        out.append(
+            fake(item, mode) if identity(item) in seen and type(item) is FakeTensor else item
+        )
+        seen.add(identity(item))
     return tuple(out)
 
 

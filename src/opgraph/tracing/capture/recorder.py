@@ -49,6 +49,7 @@ from opgraph.record.graph import (
     ValueKind,
     maker,
 )
+from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import recorded, replaced
 from opgraph.record.verify import verify
@@ -191,10 +192,10 @@ class Recorder:
         substitutes: Substitutes | None = None,
     ) -> None:
         self.substitutes = substitutes or Substitutes()
-        self.capture = KernelCapture(fake_mode, self._orphan, guard)
+        self.capture = KernelCapture(fake_mode, guard)
         self.records: list[Record] = []
         self.table = ValueTable(weights, self.capture)
-        self.modules = ModuleCalls(weights.tree, lambda: len(self.records), self.table.known)
+        self.modules = ModuleCalls(weights.tree, self.records.__len__, self.table.known)
         self.weights = weights
         self.fragment = 0
         self.loss = ""  # where that of a step of training stands
@@ -214,7 +215,7 @@ class Recorder:
         self._made: list[Record] = []  # what made nodes of autograd, in order, and how many
         self._numbers: list[int] = []  # there were after each (see `_differentiated`)
         self._differentiated_last: tuple[str, None] | None = None
-        self._functions = _Functions(self)
+        self._functions: _Functions | None = None  # while it runs, as all that leads back to this
         for tensor in weights.stand_ins():
             self.capture.memory.ignore(tensor)
         if any(isinstance(m, torch.jit.ScriptModule) for m in weights.tree.values()):
@@ -230,6 +231,7 @@ class Recorder:
         """
         self.modules.attach()
         handed = HandedOver(self._following, self._lacks)
+        self._functions, self.capture.on_orphan = _Functions(self), self._orphan
         try:
             with ExitStack() as stack:
                 if self.capture.guard is not None:
@@ -260,6 +262,7 @@ class Recorder:
             self.modules.detach()
             with self.capture.lock or nullcontext():
                 self.capture.over = True
+            self._functions = self.capture.on_orphan = None
             self._tell_of_threads(handed.left)
 
     def _failed(self, error: BaseException) -> None:
@@ -326,9 +329,13 @@ class Recorder:
     @contextmanager
     def _elsewhere(self, call: Call) -> Iterator[None]:
         threads: set[int] = getattr(self.capture.fake_mode, "threads", set())
+        functions = self._functions
+        if functions is None:  # it began when the run was over
+            yield
+            return
         threads.add(threading.get_ident())
         push_dispatch_mode(self.capture)
-        _push_mode(self._functions)
+        _push_mode(functions)
         try:
             with self.modules.beside(call):
                 yield
@@ -338,7 +345,7 @@ class Recorder:
             threads.discard(threading.get_ident())
 
     def _lacks(self, error: BaseException) -> bool:
-        return id(error) in self.capture.lacking
+        return identity(error) in self.capture.lacking
 
     def _tell_of_threads(self, left: int) -> None:
         if left:
@@ -402,7 +409,7 @@ class Recorder:
                 if not record.call.path:
                     record.call = call
                     call.nodes += 1
-        inner = {id(r.call): r.call for r in found if r.call.module is not None}
+        inner = {identity(r.call): r.call for r in found if r.call.module is not None}
         modules.move(inner.values(), self.loss)
 
     def as_one(
@@ -423,7 +430,7 @@ class Recorder:
         for tensor in given:
             self.table.read(tensor, record.inputs)
         record.inputs = list(dict.fromkeys(record.inputs))
-        places = {id(local(tensor)): place for place, tensor in enumerate(given)}
+        places = {identity(local(tensor)): place for place, tensor in enumerate(given)}
         key = capture.look_alike(op, given)
         known = None if key is None else self._alike.get(key)
         if known is None:
@@ -438,7 +445,7 @@ class Recorder:
                 capture.in_node = False
                 record.last = len(capture.kernels)
                 capture.exchanged.clear()
-            written = sorted({places[id(t)] for t in capture.writes if id(t) in places})
+            written = sorted({places[identity(t)] for t in capture.writes if identity(t) in places})
             if key is not None:
                 self._alike[key] = record, range(made, len(memory.bytes)), written
         else:
@@ -625,10 +632,10 @@ class Recorder:
 
     def fold(self, start: int, whole: Record) -> None:
         """Put one record in the place of all from `start` on: what these made for autograd is its own."""
-        inside = {id(r) for r in self.records[start:]}
+        inside = {identity(r) for r in self.records[start:]}
         self.records[start:] = [whole]
         for at in range(len(self._made) - 1, -1, -1):
-            if id(self._made[at]) not in inside:
+            if identity(self._made[at]) not in inside:
                 break
             self._made[at] = whole
 
@@ -804,7 +811,7 @@ class Recorder:
     def finish(self, error: BaseException | None) -> None:
         """Keep the failing node if the run failed, and only that one: what a model caught itself is
         not a failure, and is kept for the kernels that it ran."""
-        self.capture.lacking.pop(id(error), None)
+        self.capture.lacking.pop(identity(error), None)
         failed = [r for r in self.records if r.exception is not None]
         if failed or error is not None:
             self._mark(failed, error)
@@ -818,7 +825,7 @@ class Recorder:
         kept = [r for r in self.records if r.exception is None or r.exception is error]
         if len(kept) != len(self.records):
             self._renumber(kept)
-        self.records = kept
+        self.records[:] = kept
         raised = self.modules.raised
         if raised is not None and raised.error is not error:
             raised = None
@@ -851,8 +858,8 @@ class Recorder:
             self.records[-1].last = len(self.capture.kernels)
 
     def _renumber(self, kept: list[Record]) -> None:
-        position = {id(r): i for i, r in enumerate(kept)}
-        moved = {i: position.get(id(r)) for i, r in enumerate(self.records)}
+        position = {identity(r): i for i, r in enumerate(kept)}
+        moved = {i: position.get(identity(r)) for i, r in enumerate(self.records)}
         owner = self.capture.memory.owner
         owner[:] = [None if o is None else moved[o] for o in owner]
 
@@ -863,6 +870,7 @@ class _Functions(TorchFunctionMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self._runs = recorder.substitutes.table()
 
     def __torch_function__(
         self,
@@ -896,9 +904,9 @@ class _Functions(TorchFunctionMode):
             if capture.guard is not None and not capture.over and func in HANDED_OUT:
                 capture.guard.handed_out(func, args[0], capture.made_here)
             if func in _READ and not capture.in_node and _is_read(args[0]):
-                capture.lacking[id(func)] = f"forward {_READ[func]}"
+                capture.lacking[identity(func)] = f"forward {_READ[func]}"
             if func in _AS_VALUES and not capture.in_node and capture.is_unknown(args[0]):
-                capture.lacking[id(func)] = "forward takes values of a tensor out of torch"
+                capture.lacking[identity(func)] = "forward takes values of a tensor out of torch"
             if func in _AS_VALUES and not capture.in_node:
                 capture.told(capture.drawn(args[0]))
             if func in _AS_ARRAYS and not capture.in_node:
@@ -919,7 +927,7 @@ class _Functions(TorchFunctionMode):
             return func(*args, **kwargs)
         if kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
-        run = recorder.substitutes.table.get(func, func)
+        run = self._runs.get(func, func)
         key, tensors, known = capture.look(func, args, kwargs) if run is func else (None, [], None)
         if known is not None:
             return recorder.again(func, known, tensors)

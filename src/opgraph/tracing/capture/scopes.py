@@ -24,6 +24,8 @@ from torch.nn.modules.module import (
 )
 from torch.utils.checkpoint import _StopRecomputationError
 
+from opgraph.record.identity import identity
+
 
 @dataclass(slots=True)
 class Call:
@@ -68,11 +70,11 @@ class ModuleCalls:
         self.raised: Raised | None = None
         self._position = position
         self._known = known
-        self._paths: dict[int, str] = {id(m): p for p, m in tree.items()}
+        self._paths: dict[int, str] = {identity(m): p for p, m in tree.items()}
         self._tops = frozenset(p.partition(".")[0] for p in tree if p)
         self._owners = _owners(tree.values())
         self._fresh: list[torch.nn.Module] = []
-        self._main = [Call("", module=id(tree[""]))]
+        self._main = [Call("", module=identity(tree[""]))]
         self._thread = get_ident()
         self._others: dict[int, list[Call]] = {}
         self._hooks: list[Any] = []
@@ -147,7 +149,7 @@ class ModuleCalls:
     def enter(self, module: torch.nn.Module) -> None:
         """A module is called: what comes from here on happens in it."""
         stack = self._stack() if self._others else self._main
-        current, key = stack[-1], id(module)
+        current, key = stack[-1], identity(module)
         path = self._paths.get(key)
         if path is None:
             path = self._adopt(module)
@@ -192,8 +194,8 @@ class ModuleCalls:
         """The path under which the calling module owns a module that it shares with others, directly
         or through containers: one activation in all layers is `layer.3.act` in layer 3."""
         caller = self.current
-        found: dict[int, tuple[tuple[str, str], ...]] = {id(module): ()}
-        level = [id(module)]
+        found: dict[int, tuple[tuple[str, str], ...]] = {identity(module): ()}
+        level = [identity(module)]
         while level:
             above: list[int] = []
             for child in level:
@@ -225,7 +227,7 @@ class ModuleCalls:
             path, number = f"{base}_{number}", number + 1
         self._fresh.append(module)
         for name, child in module.named_modules(prefix=path):
-            self._paths[id(child)] = name
+            self._paths[identity(child)] = name
             self.classes[name] = type(child).__name__
         return path
 
@@ -237,7 +239,9 @@ def _owners(modules: Collection[torch.nn.Module]) -> dict[int, list[tuple[int, s
         for name, child in owner._modules.items():
             if child is None:
                 continue
-            found.setdefault(id(child), []).append((id(owner), name, type(child).__name__))
+            found.setdefault(identity(child), []).append(
+                (identity(owner), name, type(child).__name__)
+            )
     return found
 
 
@@ -333,8 +337,8 @@ def current_location(outermost: CodeType, above: int = 1) -> Location:
     """The file and line of the nearest frame of the user's code so many frames `above`, up to the one that
     runs `outermost` (what called the model is not the model)."""
     frame: FrameType | None = sys._getframe(above)
-    while frame is not None and frame.f_code is not outermost:
-        name = shown(frame.f_code.co_filename)
+    while frame is not None and (code := frame.f_code) is not outermost:  # each look is audited
+        name = shown(code.co_filename)
         if name is not None:
             return name, frame.f_lineno
         frame = frame.f_back

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Shape, Value, ValueKind, maker
+from opgraph.record.identity import identity
 from opgraph.sources.ranks import local, parts_of
 from opgraph.tracing.capture.kernels import KernelCapture, is_wrapper, storage_key
 from opgraph.tracing.capture.scopes import Call, Location
@@ -88,7 +89,7 @@ class ValueTable:
         id_ = len(self.values)
         self.values.append(_value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
         version = self._versions.get(storage, 0) if storage is not None else 0
-        self._bindings[id(tensor)] = (weakref.ref(tensor), id_, storage, version)
+        self._bindings[identity(tensor)] = (weakref.ref(tensor), id_, storage, version)
         return id_
 
     def looks(self, values: list[int]) -> tuple[Look, ...]:
@@ -99,14 +100,14 @@ class ValueTable:
     def bound(self, tensor: Tensor) -> int | None:
         """The value a tensor is known as, if it is."""
         tensor = local(tensor)
-        entry = self._bindings.get(id(tensor))
+        entry = self._bindings.get(identity(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def read(self, tensor: Tensor, into: list[int]) -> None:
         """Note that a tensor is read: its value, and the last write into its memory since then."""
         if type(tensor) is not FakeTensor:
             tensor = local(tensor)
-        entry = self._bindings.get(id(tensor))
+        entry = self._bindings.get(identity(tensor))
         if entry is None or entry[0]() is not tensor:
             parts = self._parts(tensor)
             for part in parts:
@@ -242,7 +243,7 @@ def _walk(item: Any, depth: int, found: dict[int, Tensor]) -> None:
     # Not a function inside of `tensors_in`: one that calls itself is a cycle, which would keep the
     # tensors alive, and with them their storages, until the garbage is collected.
     if isinstance(item, Tensor):
-        found.setdefault(id(item), item)
+        found.setdefault(identity(item), item)
     elif depth == 0 or item is None or isinstance(item, (str, bytes, int, float, type)):
         return
     elif isinstance(item, dict):

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Number
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from torch.utils import flop_counter
 from opgraph.costs.count import Operator, describe, packed, tfloat32
 from opgraph.costs.registry import contractions, formulas
 from opgraph.record.graph import Kernel
+from opgraph.record.identity import identity
 from opgraph.tracing.fake.tensors import CPU, META, around
 
 _UNPREDICTABLE = frozenset(
@@ -140,19 +140,22 @@ class _Called:
         self._table = table
         self._before = {name: table[name] for name in names if name in table}
         self._missing = frozenset(names) - self._before.keys()
-        self._get, self._values = itemgetter(*self._before), tuple(self._before.values())
+        self._last: tuple[list[Any], bool] = [], False
 
     def replaced(self) -> bool:
-        """Whether somebody has put another one in the place of one of them."""
-        table, before = self._table, self._before
-        with suppress(Exception):  # one is gone, or cannot be compared
-            if self._get(table) == self._values and table.keys().isdisjoint(self._missing):
-                return False
+        """Whether somebody has put another one in the place of one of them. Of a table in which there is
+        what there was at the last look, in the same order, it is known."""
+        table, before, (values, replaced) = self._table, self._before, self._last
+        with suppress(Exception):  # something cannot be compared
+            if [*table.values()] == values:
+                return replaced
         found = [(table.get(n), before.get(n)) for n in (*before, *self._missing)]
-        return any(
+        replaced = any(
             now is not was and _home(now) != _home(was) and _home(now)[0][:8] != "opgraph."
             for now, was in found
         )
+        self._last = [*table.values()], replaced
+        return replaced
 
 
 _TORCH = (
@@ -227,9 +230,9 @@ def identities(tensors: list[Tensor]) -> tuple[int, ...]:
     """Which of some tensors are the same one; nothing where none is."""
     if len(tensors) == 2 and tensors[0] is not tensors[1]:
         return ()
-    if len(set(map(id, tensors))) == len(tensors):
+    if len(set(map(identity, tensors))) == len(tensors):
         return ()
-    ids = [id(t) for t in tensors]
+    ids = [identity(t) for t in tensors]
     return tuple(map(ids.index, ids))
 
 

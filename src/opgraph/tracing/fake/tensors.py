@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from opgraph.record.identity import identity
 from opgraph.record.turns import replaced
 from opgraph.sources.weightless import INDEXED, bring_compiler
 from opgraph.tracing.fake.types import attributes
@@ -187,7 +188,7 @@ def shared_memory(tensors: Iterable[Tensor]) -> Memory:
         ):
             storage = tensor.untyped_storage()
             storages[storage._cdata] = storage
-            owners.setdefault(storage._cdata, set()).add(id(tensor))
+            owners.setdefault(storage._cdata, set()).add(identity(tensor))
     return {
         key: torch.UntypedStorage(storages[key].nbytes(), device="meta")
         for key, ids in owners.items()
@@ -429,10 +430,10 @@ def _is_accelerator(name: str) -> bool:
 
 def _alike(generator: torch.Generator) -> torch.Generator:
     """The generator on the CPU that stands for one of an accelerator in this run."""
-    if id(generator) not in STANDING:
+    if identity(generator) not in STANDING:
         made = torch.Generator().manual_seed(generator.initial_seed())
-        STANDING[id(generator)] = generator, made
-    return STANDING[id(generator)][1]
+        STANDING[identity(generator)] = generator, made
+    return STANDING[identity(generator)][1]
 
 
 STANDING: dict[int, tuple[torch.Generator, torch.Generator]] = {}

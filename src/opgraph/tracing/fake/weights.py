@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from opgraph.costs.count import dtype_name, packed, sizes_of
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter, maker
+from opgraph.record.identity import identity
 from opgraph.sources.ranks import current, is_spread, local, spread_as
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 from opgraph.tracing.fake.types import dress, is_its_own, scales
@@ -42,16 +43,16 @@ class Weights:
                     if tensor is None:
                         continue
                     name = f"{path}.{key}" if path else key
-                    if id(tensor) in seen:
-                        seen[id(tensor)].append(name)
+                    if identity(tensor) in seen:
+                        seen[identity(tensor)].append(name)
                     else:
-                        seen[id(tensor)] = []
+                        seen[identity(tensor)] = []
                         found.append((tensor, name, path, kind))
             found += ((what, name, path, "parameter") for name, what in _in_packed(path, module))
         for item, name, path, kind in found:
             here = isinstance(item, Tensor)
             shape, numel, size, dtype, trainable = _described(item) if here else item
-            tied = tuple(seen[id(item)]) if here else ()
+            tied = tuple(seen[identity(item)]) if here else ()
             parameter = _parameter(
                 name=name,
                 shape=shape,
@@ -70,17 +71,17 @@ class Weights:
     def stands_for(self, tensor: Tensor, parameter: Parameter) -> None:
         """From now on `tensor` is known as `parameter`."""
         tensor = self._tensors[parameter.name] = local(tensor)
-        self.names[id(tensor)] = (tensor, parameter)
+        self.names[identity(tensor)] = (tensor, parameter)
 
     def also(self, tensor: Tensor, parameter: Parameter) -> None:
         """From now on `tensor`, too, is known as `parameter`."""
         tensor = local(tensor)
-        self.names[id(tensor)] = (tensor, parameter)
+        self.names[identity(tensor)] = (tensor, parameter)
 
     def name_of(self, tensor: Tensor) -> Parameter | None:
         """Which parameter or buffer a tensor is, if it is one."""
         tensor = local(tensor)
-        entry = self.names.get(id(tensor))
+        entry = self.names.get(identity(tensor))
         return entry[1] if entry is not None else None
 
     def home(self, tensor: Tensor) -> str:
@@ -173,7 +174,7 @@ def _beside(tensor: Tensor) -> list[Tensor]:
     seen = {tensor.data_ptr()}
     kept = []
     for item in found:
-        where = id(item) if item.device.type == "meta" else item.data_ptr()
+        where = identity(item) if item.device.type == "meta" else item.data_ptr()
         if item.device.type in ("cpu", "meta") and where not in seen:
             seen.add(where)
             kept.append(item)
@@ -243,9 +244,9 @@ def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) ->
             for key, tensor in table.items():
                 if tensor is None or (mode is None and not (is_spread(tensor) and not current())):
                     continue
-                stand = memo.get(id(tensor))
+                stand = memo.get(identity(tensor))
                 if stand is None:
-                    stand = memo[id(tensor)] = _stand_in(tensor, mode, is_buffer, shared)
+                    stand = memo[identity(tensor)] = _stand_in(tensor, mode, is_buffer, shared)
                     known = weights.name_of(tensor)
                     if known is not None:
                         weights.stands_for(stand, known)
@@ -261,13 +262,13 @@ def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor])
         for module in modules:
             for key, item in _own(module):
                 if isinstance(item, Tensor):
-                    stand = memo.get(id(item))
+                    stand = memo.get(identity(item))
                     if stand is None and item.device.type == "meta":
-                        stand = memo[id(item)] = fake(item, mode)
+                        stand = memo[identity(item)] = fake(item, mode)
                     if stand is not None:
                         module.__dict__[key] = stand
                 elif type(item) is list and item and isinstance(item[0], Tensor):
-                    module.__dict__[key] = [memo.get(id(t), t) for t in item]
+                    module.__dict__[key] = [memo.get(identity(t), t) for t in item]
 
 
 def _on_fakes(state: Any, mode: FakeTensorMode) -> Any:

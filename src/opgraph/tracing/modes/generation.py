@@ -62,7 +62,7 @@ def decode(
     the model gives no cache back."""
     ids, read, rest = _prompt(module, args, kwargs)
     # Masks over long texts are as large here as in a recorded run, and are kept out of memory likewise.
-    with KernelCapture(mode, lambda *_: None):
+    with KernelCapture(mode):
         result = module(**_prepared(module, ids, is_first_iteration=True, **rest), **read)
     if cache_in(result) is None:
         raise no_cache(name or type(module).__name__)

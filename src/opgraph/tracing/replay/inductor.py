@@ -786,7 +786,7 @@ def _table(target: str, lower: torch.dtype | None = None) -> dict[Any, Callable[
         """A tensor of data that Python has: made on the CPU, and copied to where it is wanted."""
         return lambda *args, device=None, **kwargs: make(*args, **kwargs).to(device)
 
-    table = {f: run for f, run in Substitutes(target).table.items() if f not in _LOWERED}
+    table = {f: run for f, run in Substitutes(target).table().items() if f not in _LOWERED}
     for attend in _ATTEND if lower is not None else ():  # whose kernel is chosen by the dtype
         table[attend] = _in(lower, table.get(attend, attend))
     table |= {make: here(make) for make in (torch.tensor, torch.as_tensor)}

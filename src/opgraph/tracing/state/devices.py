@@ -9,6 +9,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from opgraph.record.identity import identity
 from opgraph.tracing.fake.tensors import is_away
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -32,8 +33,8 @@ class Brought:
 
     def _bring(self, tensor: Tensor) -> Tensor | None:
         """The copy of a tensor; tensors that share memory have copies that do."""
-        if id(tensor) in self.of:
-            return self.of[id(tensor)]
+        if identity(tensor) in self.of:
+            return self.of[identity(tensor)]
         memory = self._memory(tensor)
         if memory is not None:
             made = torch.empty(0, dtype=tensor.dtype)
@@ -47,7 +48,7 @@ class Brought:
         elif tensor.requires_grad:
             made.requires_grad_()
         vars(made).update(vars(tensor))
-        self.of[id(tensor)] = made
+        self.of[identity(tensor)] = made
         if tensor.is_leaf and tensor.grad is not None:
             made.grad = self._bring(tensor.grad)
         return made

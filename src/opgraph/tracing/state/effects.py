@@ -49,6 +49,7 @@ def of_ones_own() -> set[str]:
             continue
         if _package(within) != "opgraph" and "-packages" not in within.f_code.co_filename:
             found.add(_name(known[ident]))
+    del frame, within  # this one is among them, and with those above it would lead to itself
     return found
 
 
@@ -227,16 +228,27 @@ def _name(thread: threading.Thread) -> str:
 
 
 def _descriptors() -> dict[int, tuple[int, int]]:
-    """The descriptors that are open, and of what each is; none where no system says."""
-    found = {}
+    """The descriptors that are open, and of what each is; none where no system says. They are listed
+    where the last ones are not all that there are, of which Linux says the number (since 6.2)."""
+    with suppress(OSError):
+        if _FOLDER.stat().st_size == len(_LAST) and all(_of(n) == it for n, it in _LAST.items()):
+            return dict(_LAST)
+    _LAST.clear()
     with suppress(OSError):
         for number in map(int, os.listdir(_OPEN)):  # noqa: PTH208  (it is quicker)
-            try:
-                stat = os.fstat(number)
-            except OSError:  # that of the folder itself
-                continue
-            found[number] = stat.st_dev, stat.st_ino
-    return found
+            with suppress(OSError):  # that of the folder itself
+                _LAST[number] = _of(number)
+    return dict(_LAST)
+
+
+def _of(number: int) -> tuple[int, int]:
+    """Of what a descriptor is."""
+    stat = os.fstat(number)
+    return stat.st_dev, stat.st_ino
+
+
+_LAST: dict[int, tuple[int, int]] = {}
+"""The descriptors that were open at the last look."""
 
 
 def _behind(number: int) -> str:
@@ -247,6 +259,7 @@ def _behind(number: int) -> str:
 
 
 _OPEN = "/proc/self/fd"
+_FOLDER = Path(_OPEN)
 
 
 def _put(owner: Any, name: str, value: Any) -> None:

@@ -34,9 +34,10 @@ from opgraph.costs.collectives import WRITES, written_by
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
 from opgraph.record.errors import TraceError, first_line
+from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import replaced, turn
-from opgraph.sources.weightless import begun, give_back, resident
+from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, alone, name_of, of_ones_own, standard
@@ -170,7 +171,7 @@ class Guard:
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
             self._replaced = {
-                id(tensor)
+                identity(tensor)
                 for module in stood_for
                 for table, least in ((module._parameters, 0), (module._buffers, REAL_LIMIT))
                 for tensor in table.values()
@@ -213,7 +214,7 @@ class Guard:
 
     def brought(self, tensor: Tensor) -> Tensor | None:
         """The copy on the CPU that the run has of a tensor on an accelerator."""
-        return self._first.brought.of.get(id(tensor))
+        return self._first.brought.of.get(identity(tensor))
 
     @property
     def tells_fakes(self) -> bool:
@@ -297,7 +298,7 @@ class Guard:
         """Something raised where nothing is recorded: a run that catches it goes on as it would not with
         values."""
         if needs_values(error):
-            self.lacking[id(error)] = f"the model caught {first_line(error)}"
+            self.lacking[identity(error)] = f"the model caught {first_line(error)}"
 
     def asked(self) -> None:
         """Somebody asks where the memory of a fake tensor is. Raises where code within reach reads memory
@@ -331,19 +332,21 @@ class Guard:
 
     def keep_others(self, module: torch.nn.Module) -> None:
         """Copy the memory of all that was found and is not a module's own, where nothing can listen."""
-        own = {id(t) for t in (*module.parameters(), *module.buffers())}
+        own = {identity(t) for t in (*module.parameters(), *module.buffers())}
         for look in self._first.tensors:
-            if id(look.tensor) not in own:
+            if identity(look.tensor) not in own:
                 self.keep(look.tensor)
 
     def _keep_of_modes(self, around: list[Any], modules: Iterable[torch.nn.Module]) -> None:
         """What a mode writes while it is told of an operator, nobody hears: copy its own tensors, but for
         those of the model."""
-        models = {id(t) for m in modules for t in (*m._parameters.values(), *m._buffers.values())}
+        models = {
+            identity(t) for m in modules for t in (*m._parameters.values(), *m._buffers.values())
+        }
         for tensor in Reach.of(around).tensors.values():
             storage = _storage_of(tensor)
             size = tensor.nbytes if storage is None else storage.nbytes()
-            if id(tensor) in models:
+            if identity(tensor) in models:
                 continue
             if self.taken + size > self.limit:
                 self._remark(
@@ -433,10 +436,10 @@ class Guard:
 
     def _is_full(self, coming: int) -> bool:
         """Whether the process itself would go beyond what it may, were so many bytes more made."""
-        if self._ceiling is None or (resident() or 0) + coming <= self._ceiling:
+        if self._ceiling is None or fits(coming, self._ceiling):
             return False
         give_back()
-        return (resident() or 0) + coming > self._ceiling
+        return not fits(coming, self._ceiling)
 
     # Afterwards.
 
@@ -581,7 +584,11 @@ class Guard:
                 self._remark(f"an object ({name}) was not guarded: {first_line(error)}")
 
     def brought_here(self, tensors: Iterable[Tensor]) -> Brought:
-        away = (t for t in tensors if id(t) not in self._replaced and t.device.type != self._device)
+        away = (
+            t
+            for t in tensors
+            if identity(t) not in self._replaced and t.device.type != self._device
+        )
         return Brought(away, self._may_bring)
 
     def _may_bring(self, size: int, device: torch.device) -> bool:
@@ -598,7 +605,7 @@ class Guard:
     def copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         kept: set[int] = set()
         for found in sorted(items, key=lambda item: getattr(item, "base", None) is not None):
-            size, copy = _memory(found, within=id(getattr(found, "base", None)) in kept)
+            size, copy = _memory(found, within=identity(getattr(found, "base", None)) in kept)
             if self.taken + size > self.limit:
                 self._remark(
                     f"an array of {units.size(size)} that the forward can reach was not "
@@ -606,7 +613,7 @@ class Guard:
                 )
                 continue
             self.taken += size
-            kept.add(id(found))
+            kept.add(identity(found))
             yield copy()
 
 

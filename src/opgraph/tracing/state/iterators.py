@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
+from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
 
 
@@ -44,7 +45,7 @@ class Copies:
         with _unwarned():
             for item in items:
                 with suppress(Exception):  # there are those that cannot be copied
-                    self.of[id(item)] = self._copy(item)
+                    self.of[identity(item)] = self._copy(item)
 
     def _copy(self, item: Any) -> Any:
         """One that goes on from the same place, and draws from copies, too."""
@@ -52,13 +53,13 @@ class Copies:
             return tuple(map(self._copy, item))
         if not is_iterator(type(item)):
             return item
-        if id(item) not in self.of:
+        if identity(item) not in self.of:
             make, args, *state = item.__reduce__()
             made = make(*map(self._copy, args))
             if state and state[0] is not None:
                 made.__setstate__(self._copy(state[0]))
-            self.of[id(item)] = made
-        return self.of[id(item)]
+            self.of[identity(item)] = made
+        return self.of[identity(item)]
 
     def advanced(self) -> Iterator[Remark]:
         """What is to be said of iterators that are not where they were."""

@@ -36,8 +36,7 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
     whose variables are the run's, but for those of `older` errors, and what only holds itself. Generators
     there are closed, and the `with` that one is in ends. Which frames they were stays as text. What a
     backward that failed had still to do goes, too."""
-    if error is not None:
-        _end_backward()
+    backward = False
     seen = set(map(id, older))
     waiting = [error]
     for each in waiting:
@@ -45,7 +44,10 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
             continue
         seen.add(id(each))
         if each.__traceback__ is not None:
-            passed = traceback.StackSummary.extract(traceback.walk_tb(each.__traceback__)).format()
+            frames = list(traceback.walk_tb(each.__traceback__))
+            backward |= any(frame.f_code is _RUNS_BACKWARD for frame, _ in frames)
+            passed = traceback.StackSummary.extract(frames).format()
+            del frames
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = None
             if not isinstance(each, OpgraphError):  # whose own words say what is to be said
@@ -54,7 +56,13 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
                 )
         vars(each).pop("_torch_dynamo_tracer_output", None)  # all that a compilation had come to
         waiting += each.__cause__, each.__context__
+    if backward:
+        _end_backward()
     gc.collect(1)
+
+
+_RUNS_BACKWARD = _engine_run_backward.__code__
+"""What every backward is run by, whoever asks for one."""
 
 
 def _end_backward() -> None:

@@ -3,6 +3,7 @@ environment."""
 
 from __future__ import annotations
 
+import _locale
 import _signal  # type: ignore[import-not-found]
 import ctypes
 import gc
@@ -22,8 +23,8 @@ from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
+from io import TextIOWrapper
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,13 +70,17 @@ class Settings:
 
     def changed(self) -> list[Kept]:
         """What is to be set back: nothing, or all of it, unless it surely is as it was, for to set one may
-        change another. So the older switches of precision do with the newer ones, which come again."""
+        change another, but for what torch notes, which comes last. So the older switches of precision do
+        with the newer ones, which come again."""
+        kept = list(zip(self._gets, self._puts, self._before, strict=True))
         try:
-            if [get() for get in self._gets] == self._before:
+            now, before = [get() for get in self._gets], self._before
+            if now == before:
                 return []
+            if getattr(self._gets[-1], "func", None) is _notes and now[:-1] == before[:-1]:
+                return kept[-1:]
         except BaseException:  # noqa: BLE001  (the model may have replaced what says so)
             pass
-        kept = list(zip(self._gets, self._puts, self._before, strict=True))
         return kept + kept[: len(_PRECISE)]
 
 
@@ -132,19 +137,27 @@ def _of_modules() -> Iterator[Setting]:
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         yield partial(drawn, numpy), partial(_draws, numpy)
-        yield numpy.geterr, lambda value: numpy.seterr(**value)
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
-        yield numpy.geterrcall, numpy.seterrcall
-        yield numpy.getbufsize, numpy.setbufsize
+        errors = getattr(sys.modules.get("numpy._core.umath"), "_extobj_contextvar", None)
+        if errors is not None:  # all of these three
+            yield errors.get, errors.set
+        else:
+            yield numpy.geterr, lambda value: numpy.seterr(**value)
+            yield numpy.geterrcall, numpy.seterrcall
+            yield numpy.getbufsize, numpy.setbufsize
         core = sys.modules.get("numpy._core.multiarray") or sys.modules["numpy.core.multiarray"]
         yield from _alike(vars(core), _NAMED_ALIKE)
     for name, get, put in _IF_IMPORTED:
         module = sys.modules.get(name)
         if module is not None:
             yield partial(get, module), partial(put, module)
+    noted: _Noted = []
     for name, *paths in _NOTED:
         for path in paths if (module := sys.modules.get(name)) is not None else ():
-            yield partial(_notes, module, attrgetter(path)), partial(_notes_back, module, path)
+            with suppress(AttributeError):  # torch has it no more
+                _ = attrgetter(path)(module)
+                noted.append((module, path, attrgetter(path)))
+    yield partial(_notes, noted), partial(_notes_back, noted)
 
 
 def _of_device(number: int) -> Iterator[Setting]:
@@ -225,7 +238,7 @@ class _Drawn:
     """The state of torch's own random numbers."""
 
     def __init__(self) -> None:
-        self.state = torch.get_rng_state()
+        self.state = torch.default_generator.get_state()
 
     def __eq__(self, other: object) -> bool:
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
@@ -249,43 +262,49 @@ def _draws(numpy: Any, before: tuple[Any, ...]) -> None:
 def free_bytes() -> int:
     """The memory that this process can have for the asking, in bytes: of the machine, and of the control
     group that it is in."""
-    free = [_at(Path("/proc/meminfo"), "MemAvailable:", 1024)]
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    free = [_at("/proc/meminfo", b"MemAvailable:", 1024)]
+    for group, limit, used in (
+        ("", "memory.max", "memory.current"),
+        ("/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        most, now = _at(_GROUPS / limit), _at(_GROUPS / used)
+        place = f"{_GROUPS}{group}/"
+        most = _at(place + limit)
+        now = None if most is None or most >= _UNLIMITED else _at(place + used)
         if most is not None and now is not None:
-            free.append(
-                max(
-                    most
-                    - now
-                    + (_at((_GROUPS / used).with_name("memory.stat"), "inactive_file") or 0),
-                    0,
-                )
-            )
+            cached = _at(place + "memory.stat", b"inactive_file") or 0
+            free.append(max(most - now + cached, 0))
     known = [n for n in free if n is not None]
     if known:
         return min(known)
     try:  # half of all, where nothing says what is free
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (AttributeError, ValueError, OSError):
-        return 1 << 62
+        return _UNLIMITED
 
 
-_GROUPS = Path("/sys/fs/cgroup")
+_GROUPS = "/sys/fs/cgroup"
+_UNLIMITED = 1 << 62
+"""Bytes from which on a limit is none: the older control groups write the largest number of whole pages."""
 
 
-def _at(file: Path, name: str | None = None, unit: int = 1) -> int | None:
+def _at(file: str, name: bytes | None = None, unit: int = 1) -> int | None:
     """The number in a file of the system, in the line of that name; None where there is none."""
     try:
-        for line in file.read_text().splitlines():
+        opened = os.open(file, os.O_RDONLY)
+        try:
+            text = os.read(opened, _MOST_OF_A_FILE)
+        finally:
+            os.close(opened)
+        for line in text.splitlines():
             words = line.split()
             if name is None or words[0] == name:
                 return int(words[0 if name is None else 1]) * unit
     except (OSError, ValueError, IndexError):
         pass
     return None
+
+
+_MOST_OF_A_FILE = 1 << 16
 
 
 def _autocast(device: str) -> Iterator[Setting]:
@@ -476,7 +495,8 @@ _KEYS = (
 def _keys() -> tuple[Any, ...]:
     """Where operators of this thread go: to modes, to autograd, to functionalization. Inference mode that
     is left after what was entered later brings back what was then."""
-    return tuple(get() for get, _ in _KEYS)
+    (include, _), (exclude, _) = _KEYS
+    return include(), exclude()
 
 
 def _keys_put(before: tuple[Any, ...]) -> None:
@@ -587,9 +607,10 @@ def _environment(before: list[tuple[Any, Any]]) -> None:
 
 
 def _folder() -> str | None:
-    with suppress(OSError):
+    try:
         return os.getcwd()  # noqa: PTH109  (it is quicker)
-    return None
+    except OSError:
+        return None
 
 
 def _back_to(folder: str | None) -> None:
@@ -770,10 +791,17 @@ def context_back(context: Any, says: Any) -> None:
 
 def text_says(stream: Any) -> Any:
     """How a stream of text writes it; None of one that has none."""
-    names = ("encoding", "errors", "line_buffering", "write_through")
+    if type(stream) is TextIOWrapper:
+        return _WRITES(stream)
     return (
-        tuple(getattr(stream, n, None) for n in names) if hasattr(stream, "reconfigure") else None
+        tuple(getattr(stream, n, None) for n in _OF_TEXT)
+        if hasattr(stream, "reconfigure")
+        else None
     )
+
+
+_OF_TEXT = ("encoding", "errors", "line_buffering", "write_through")
+_WRITES = attrgetter(*_OF_TEXT)
 
 
 def text_back(stream: Any, before: Any) -> None:
@@ -946,8 +974,14 @@ _NOTED = (
 were, the text of its graphs, what parametrized weights are. By module, and by name there."""
 
 
-def _notes(module: Any, of: Callable[[Any], Any]) -> Any:
-    found = of(module)
+_Noted = list[tuple[Any, str, Callable[[Any], Any]]]
+
+
+def _notes(noted: _Noted) -> list[Any]:
+    return [_note(of(module)) for module, _, of in noted]
+
+
+def _note(found: Any) -> Any:
     if isinstance(found, int):
         return found
     if isinstance(found, dict):
@@ -955,8 +989,13 @@ def _notes(module: Any, of: Callable[[Any], Any]) -> Any:
     return list(found)
 
 
-def _notes_back(module: Any, path: str, before: Any) -> None:
-    found = attrgetter(path)(module)
+def _notes_back(noted: _Noted, before: list[Any]) -> None:
+    for (module, path, of), each in zip(noted, before, strict=True):
+        if not _equal(_note(of(module)), each):
+            _note_back(module, path, of(module), each)
+
+
+def _note_back(module: Any, path: str, found: Any, before: Any) -> None:
     if isinstance(found, int):
         *above, name = path.split(".")
         setattr(attrgetter(above[0])(module) if above else module, name, before)
@@ -1055,7 +1094,7 @@ _FIXED: tuple[Setting, ...] = (
     (threading.getprofile, threading.setprofile),
     (threading.stack_size, threading.stack_size),
     (_safe, _safe_back),
-    (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
+    (partial(_locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
     (_handlers, _handle),
     (_flushes, torch.set_flush_denormal),
     (_nesting, _left),

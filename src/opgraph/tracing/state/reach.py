@@ -52,6 +52,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opgraph.record.identity import identity
 from opgraph.tracing.fake.types import scales, shared
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
 from opgraph.tracing.state.process import Left, behind, modes_around, own_of
@@ -197,7 +198,7 @@ class Reach:
     @classmethod
     def of(cls, roots: Iterable[Any], replaced: Iterable[Any] = ()) -> Reach:
         """What is reachable from some objects, but not what only the `replaced` tables hold."""
-        found = cls(frozenset(map(id, replaced)), _kinds=_USUAL.copy())
+        found = cls(frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
         found._wanted |= _CALLED
         found._look(roots)
         found._follow()
@@ -241,9 +242,9 @@ class Reach:
         waiting, seen = self._waiting, self._seen
         while waiting or self._call_methods():
             item = waiting.pop()
-            if id(item) in seen:
+            if identity(item) in seen:
                 continue
-            seen.add(id(item))
+            seen.add(identity(item))
             if len(seen) > MOST:
                 self.complete = False
                 break
@@ -296,7 +297,7 @@ class Reach:
             self._own_table(item)
         if not _LEAVES.issuperset(map(type, base.keys(item))):
             self._look(base.keys(item))
-        if id(item) not in self.replaced:
+        if identity(item) not in self.replaced:
             self._look(base.values(item))
             return
         for cls in {*map(type, base.values(item))} - self._types:
@@ -322,7 +323,7 @@ class Reach:
         cls: Any = type(item)
         table = getattr(item, "__dict__", None)
         if type(table) is dict:
-            self._seen.add(id(table))
+            self._seen.add(identity(table))
             self._tables.append((table, table.copy()))
             self._look(table.values())
         elif isinstance(table, dict):
@@ -360,7 +361,7 @@ class Reach:
     def _between_threads(self, item: Any) -> None:
         """What threads hand each other things by, or wait for each other; not who waits."""
         table, cls = vars(item), type(item)
-        self._seen.add(id(table))
+        self._seen.add(identity(table))
         self._tables.append((table, table.copy()))
         parts = [table, *(v for v in table.values() if type(v) in (list, deque, set))]
         self._common.append(
@@ -374,8 +375,8 @@ class Reach:
     def _own_table(self, item: Any) -> None:
         """The attributes of what is looked at as another kind of thing, those that it has not yet, too."""
         table = getattr(item, "__dict__", None)
-        if type(table) is dict and id(table) not in self._seen:
-            self._seen.add(id(table))
+        if type(table) is dict and identity(table) not in self._seen:
+            self._seen.add(identity(table))
             self._tables.append((table, table.copy()))
             self._objects.append((item, type(item), table))  # which keeps the table with it
             self._look(table.values())
@@ -406,11 +407,11 @@ class Reach:
         if name in self._homes or not _installed(name):
             return True
         self._abroad.setdefault(name, []).append(item)
-        self._seen.discard(id(item))
+        self._seen.discard(identity(item))
         return False
 
     def _tensor(self, item: Tensor) -> None:
-        self.tensors[id(item)] = item
+        self.tensors[identity(item)] = item
         if type(item) not in self._types:
             self._class(type(item))
         grad = item.grad if item.is_leaf or item.retains_grad else None
@@ -500,15 +501,15 @@ class Reach:
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
         names, stored, said, parts = _named(code)
-        if id(space) not in self.spaces:
-            self.spaces[id(space)] = space
+        if identity(space) not in self.spaces:
+            self.spaces[identity(space)] = space
             self._own_space(space)
         self._codes.append((code, space))
         self.tells_fakes |= not _TELLING.isdisjoint(names)
         self._assigned(stored, space)
         by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
-        if by_name and id(space) not in self._seen:
-            self._seen.add(id(space))
+        if by_name and identity(space) not in self._seen:
+            self._seen.add(identity(space))
             self._tables.append((space, dict(space)))
         present, within, libraries, put = _present(code, names, space)
         found = [table[name] for table, name in put]
@@ -516,7 +517,7 @@ class Reach:
             self._within(table, each)
         self._said |= said
         for holder in libraries:
-            self._libraries.setdefault(id(holder), (holder, set()))[1].update(said)
+            self._libraries.setdefault(identity(holder), (holder, set()))[1].update(said)
         values = [space[name] if name in space else sys.modules.get(name) for name in present]
         self._common_names = self._common_names or _put_in()
         values += [self._common_names[name] for name in names & self._common_names.keys()]
@@ -540,8 +541,8 @@ class Reach:
     def _own_space(self, space: dict[str, Any]) -> None:
         """The globals of a module of a person's own, whoever sets them and by whatever name."""
         name = space.get("__name__")
-        if type(name) is str and not _is_closed(name) and id(space) not in self._globals:
-            self._globals[id(space)] = space, dict(space)
+        if type(name) is str and not _is_closed(name) and identity(space) not in self._globals:
+            self._globals[identity(space)] = space, dict(space)
 
     def _assigned(self, stored: Iterable[tuple[str, ...]], space: dict[str, Any]) -> None:
         """What some code with these globals assigns."""
@@ -567,8 +568,10 @@ class Reach:
             del self._names[at:]
         elif isinstance(value, type):
             self._class(value)
-        elif type(value) is dict and id(value) not in self._seen:  # what it has in there is its own
-            self._seen.add(id(value))
+        elif (
+            type(value) is dict and identity(value) not in self._seen
+        ):  # what it has in there is its own
+            self._seen.add(identity(value))
             self._tables.append((value, dict(value)))
             if not _CONTAINERS.isdisjoint(map(type, value.values())) or name == "loggerDict":
                 held = [
@@ -591,8 +594,8 @@ class Reach:
             value = space[name]
             self._names.append((space, name, value))
             if isinstance(value, ModuleType):
-                if value is not module and id(value) not in self._seen:
-                    self._seen.add(id(value))
+                if value is not module and identity(value) not in self._seen:
+                    self._seen.add(identity(value))
                     self._module(value, names, parts)
             elif isinstance(value, type):
                 self._named_class(value)
@@ -654,27 +657,27 @@ class Reach:
         """Put copies in the place of some things, by their ids, until all is restored."""
         for table, before in self._tables:
             for key, value in before.items():
-                if id(value) in copies:
-                    _base(table).__setitem__(table, key, copies[id(value)])
+                if identity(value) in copies:
+                    _base(table).__setitem__(table, key, copies[identity(value)])
         for holder, kept in self._holders:
-            if any(id(item) in copies for item in kept):
+            if any(identity(item) in copies for item in kept):
                 base = _order(holder)
                 base.clear(holder)
                 (base.update if base is set else base.extend)(
-                    holder, [copies.get(id(item), item) for item in kept]
+                    holder, [copies.get(identity(item), item) for item in kept]
                 )
         for slot, item, value in self._slots:
-            if id(value) in copies:
-                slot.__set__(item, copies[id(value)])
+            if identity(value) in copies:
+                slot.__set__(item, copies[identity(value)])
         for cls, members in self._classes:
             for name, value in members.items():
-                if id(value) in copies:
-                    type.__setattr__(cls, name, copies[id(value)])
+                if identity(value) in copies:
+                    type.__setattr__(cls, name, copies[identity(value)])
         for space in self.spaces.values():
             for name, value in list(space.items()):
-                if id(value) in copies:
+                if identity(value) in copies:
                     self._names.append((space, name, value))
-                    space[name] = copies[id(value)]
+                    space[name] = copies[identity(value)]
 
     # And back.
 
@@ -692,10 +695,10 @@ class Reach:
         this thread is `alone`, what is in queues and the like may be of another, and is only said."""
         tables, holders, empty = self._tables, self._holders, self._empty
         if self._common and not alone:
-            theirs = {id(part) for _, parts in self._common for part, _ in parts}
-            tables = [pair for pair in tables if id(pair[0]) not in theirs]
-            holders = [pair for pair in holders if id(pair[0]) not in theirs]
-            empty = [holder for holder in empty if id(holder) not in theirs]
+            theirs = {identity(part) for _, parts in self._common for part, _ in parts}
+            tables = [pair for pair in tables if identity(pair[0]) not in theirs]
+            holders = [pair for pair in holders if identity(pair[0]) not in theirs]
+            empty = [holder for holder in empty if identity(holder) not in theirs]
             yield self._common, _unused
         yield (holder for holder in empty if holder), lambda holder: holder.clear()
         yield tables, _table_back
@@ -729,8 +732,8 @@ class Reach:
         for module in modules:
             held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
             self._tables += [(t, dict(_base(t).items(t))) for t in held]
-            found = [v for t in held[1:] if id(t) not in self.replaced for v in t.values()]
-            self.tensors |= {id(t): t for t in found if isinstance(t, Tensor)}
+            found = [v for t in held[1:] if identity(t) not in self.replaced for v in t.values()]
+            self.tensors |= {identity(t): t for t in found if isinstance(t, Tensor)}
 
 
 @contextmanager
@@ -943,7 +946,7 @@ def _named(code: CodeType) -> _Names:
     """The names in some code and in the functions within it: all of them; what it assigns; what may be the
     name of an attribute that it sets of something, or has set by another function; and parts of the names
     by which it looks attributes up."""
-    known = _NAMED.get(id(code))
+    known = _NAMED.get(identity(code))
     if known is None:
         if len(_NAMED) > MOST:
             _NAMED.clear()
@@ -968,7 +971,7 @@ def _named(code: CodeType) -> _Names:
         if _IMPORTS.search(code.co_code[::2]):
             names.add("__package__")
         found = frozenset(names), frozenset(stored), frozenset(said), frozenset(parts)
-        known = _NAMED[id(code)] = (code, found)
+        known = _NAMED[identity(code)] = (code, found)
     return known[1]
 
 
@@ -1021,7 +1024,7 @@ def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _F
     """The names in some code that are globals, or modules that are imported; what it may change in
     libraries, by their attributes and a name; those libraries, with the classes in them that it names; and
     where others have put something there."""
-    known = _PRESENT.get(id(code))
+    known = _PRESENT.get(identity(code))
     if known is not None:
         _, modules, size, places, before, found = known
         if (
@@ -1033,13 +1036,13 @@ def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _F
     found, places = _looked_up(code, names, space)
     size = len(space) + sum(map(len, map(vars, found[2])))
     before = _ids(places, space)
-    _PRESENT[id(code)] = code, len(sys.modules), size, places, before, found
+    _PRESENT[identity(code)] = code, len(sys.modules), size, places, before, found
     return found
 
 
 def _ids(places: _Places, space: dict[str, Any]) -> list[int]:
     """What there is at some places, or in these globals, without holding it."""
-    return [id((space if table is None else table).get(name)) for table, name in places]
+    return [identity((space if table is None else table).get(name)) for table, name in places]
 
 
 def _looked_up(

@@ -111,6 +111,11 @@ class Substitutes:
         self._real = real
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[Remark] = []
+        self._spread = spread
+        self._best = 0
+
+    def table(self) -> dict[Any, Callable[..., Any]]:
+        """What runs, by the function that it stands for: made for who asks, since it leads to this."""
         inner: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": self._attention}
         own: dict[Any, Callable[..., Any]] = {
             functional.ctc_loss: _ctc_loss(functional.ctc_loss),
@@ -133,24 +138,23 @@ class Substitutes:
         if self.device in ("cuda", "mps"):
             own |= {functional.rms_norm: self._rms_norm, torch.rms_norm: self._rms_norm}
         attends = functional.multi_head_attention_forward
-        self.table: Mapping[Any, Callable[..., Any]] = {
+        own |= {
             _ATTENTION: self._attention,
             _ATEN.scaled_dot_product_attention.default: self._attention,
             attends: _rewired(attends, inner),
-            **own,
         }
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if flex is not None:
-            self.table = {**self.table, flex.flex_attention_hop: self._flexible}
-        if spread:
+            own[flex.flex_attention_hop] = self._flexible
+        if self._spread:
             topk, argmax, most = self._topk, self._argmax, self._max
-            self.table = {
-                **self.table, torch.topk: topk, Tensor.topk: topk, torch.zeros_like: _counted,
+            own |= {
+                torch.topk: topk, Tensor.topk: topk, torch.zeros_like: _counted,
                 torch.argmax: argmax, Tensor.argmax: argmax, torch.max: most, Tensor.max: most,
                 Tensor.new_full: _filled, Tensor.numpy: self._alike, Tensor.__array__: self._alike,
                 **{f: partial(self._answered, f, answer) for f, answer in _ANSWERS.items()},
             }  # fmt: skip
-            self._best = 0
+        return own
 
     @property
     def foreach(self) -> bool:
@@ -415,7 +419,7 @@ class Substitutes:
             _know_cudnn_backward()
             self.note(function.__name__, "_cudnn_rnn", _ON_CUDA["_cudnn_rnn"])
             flat = x.new_empty(0)  # on a GPU the weights lie in one piece, and are read once
-            out, h, c, *_ = _ATEN._cudnn_rnn(
+            out, h, c, *_ = _ATEN._cudnn_rnn.default(
                 x, weights, each, flat, state, cell, mode, hidden, projected, layers, *(first or [False]),
                 dropout, train, both, steps, None,
             )  # fmt: skip
