@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import opgraph
 
@@ -90,6 +91,18 @@ def test_a_rank_that_comes_late_writes_to_nothing_afterwards(tmp_path: Path) -> 
     processes.spawn(_late, (str(tmp_path / "store"), results), nprocs=2)
     for _ in range(2):
         assert results.get() == ([1.0] * 8, [1.0] * 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_data_loaders_workers_go_on(asks: bool) -> None:
+    """What they have sent is gone, which a remark says: nothing else of them is put back."""
+    model = Held(lambda m, _: m.parts.append(next(m.batches)[0]), asks=asks)
+    model.batches = iter(DataLoader(TensorDataset(torch.arange(40.0)), batch_size=2, num_workers=1))
+    profile = opgraph.profile(model, X)
+    assert sum("DataLoader's workers" in r.text for r in profile.remarks) == 1
+    taken = len(profile.tracing.attempts)
+    assert next(model.batches)[0].tolist() == [2.0 * taken, 2.0 * taken + 1]
 
 
 @pytest.mark.parametrize("asks", [False, True])
@@ -186,6 +199,11 @@ def test_a_model_of_very_many_objects_has_its_own_weights_and_modes(mode: str) -
         assert weight is weights[name]
         assert weight.grad is None
         assert torch.equal(weight, values[name])
+
+
+def test_flags_that_a_forward_freezes_may_be_set_afterwards() -> None:
+    opgraph.profile(Held(lambda *_: torch.backends.disable_global_flags()), X)
+    assert not torch.backends.flags_frozen()
 
 
 def test_views_of_what_was_written_to_do_not_stop_a_profile() -> None:

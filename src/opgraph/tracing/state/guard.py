@@ -63,7 +63,15 @@ from opgraph.tracing.state.process import (
     unchanged,
     unnamed,
 )
-from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach, says_all, says_nothing, scripted
+from opgraph.tracing.state.reach import (
+    LOCKS,
+    OF_WORKERS,
+    SHARED_LOCK,
+    Reach,
+    says_all,
+    says_nothing,
+    scripted,
+)
 
 _Place = tuple[int, int, torch.UntypedStorage]
 """Where some memory begins and ends, and what has it."""
@@ -958,6 +966,8 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         return lambda: item.__setitem__(slice(None), kept)
     if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
         return partial(_semaphore_back, item, item._get_value(), alone)
+    if isinstance(item, OF_WORKERS):
+        return partial(_batches_back, item, item._rcvd_idx)
     if isinstance(item, torch.jit.ScriptModule):
         return partial(_scripted_back, item, scripted(item))
     if isinstance(item, memoryview):
@@ -1006,6 +1016,11 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
     bits = getattr(item, "bit_generator", item)
     numbers = bits.state
     return lambda: setattr(bits, "state", numbers)
+
+
+def _batches_back(batches: Any, before: int) -> None:
+    if batches._rcvd_idx != before:
+        raise Left("forward took batches of a DataLoader's workers")
 
 
 def _insides(item: Any) -> bytes:

@@ -384,6 +384,11 @@ def _own_precision(backend: str, part: str) -> str:
 _PRECISE = tuple(map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")))
 
 
+def _frozen(before: bool) -> None:
+    """Whether flags of torch's back ends may be set other than within a context."""
+    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = not before
+
+
 def _unhooked(before: str | None) -> None:
     """Whether tensors that autograd saves may have hooks: the words that say why not."""
     if before is None:
@@ -1044,6 +1049,7 @@ _FIXED: tuple[Setting, ...] = (
         lambda before: torch.autograd.set_detect_anomaly(*before),
     ),
     (_fusions, torch._C._jit_set_fusion_strategy),
+    (torch.backends.flags_frozen, _frozen),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
     *(each for device in _TYPES if torch.amp.is_autocast_available(device)

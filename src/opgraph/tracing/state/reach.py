@@ -51,6 +51,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from opgraph.record.identity import identity
 from opgraph.tracing.fake.types import scales, shared
@@ -101,6 +102,8 @@ _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qu
                  "__module__")  # fmt: skip
 _look_at = attrgetter(*_OF_FUNCTIONS)
 _OF_CLASSES = tuple(vars(type)[n] for n in ("__name__", "__qualname__", "__bases__"))
+OF_WORKERS = _MultiProcessingDataLoaderIter
+"""What goes with what lies between processes, and cannot go back alone."""
 SHARED_LOCK = ("SemLock", "_multiprocessing")
 """A lock of several processes, by the names of its class and its module."""
 LOCKS: tuple[type, ...] = (type(threading.Lock()), type(threading.RLock()))
@@ -431,6 +434,10 @@ class Reach:
     def _iterator(self, item: Any) -> None:
         self.iterators.append(item)
         self._look(drawn_from(item))
+
+    def _shared(self, item: Any) -> None:
+        """What other processes have a part of: it is asked, and left as it is."""
+        self.stateful.append(item)
 
     def _states(self, item: Any) -> None:
         """What says its own state: generators of random numbers, buffers."""
@@ -786,6 +793,8 @@ _KINDS: weakref.WeakKeyDictionary[type, Callable[[Reach, Any], None] | None] = (
 
 def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     """How objects of a class are looked at; None where they hold nothing."""
+    if issubclass(cls, OF_WORKERS):
+        return Reach._shared
     if cls in (tuple, frozenset):
         return Reach._tuple
     if issubclass(cls, BaseException):
