@@ -54,7 +54,6 @@ def measured(series: str, at: str) -> dict[str, Any]:
     """CPU seconds of each step for one size of model, and what came of it."""
     import opgraph
     from opgraph.api.pipeline import Options, prepared, profile_model
-    from opgraph.views import render
 
     widths = dict(
         WIDTHS[at] if series == "width" else WIDTHS["405B" if series == "layers" else "8B"]
@@ -84,7 +83,7 @@ def measured(series: str, at: str) -> dict[str, Any]:
         timed("save", lambda: profile.save(file))
         row["bytes"] = file.stat().st_size
         loaded = timed("load", lambda: opgraph.load(file))
-        timed("table", lambda: render("table", loaded))
+        timed("table", lambda: str(loaded))
         timed("draw", lambda: loaded.draw(Path(folder) / "picture.svg"))
         timed("view", lambda: loaded.view(Path(folder) / "page.html"))
     return row
