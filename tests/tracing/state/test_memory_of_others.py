@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 from torch import Tensor, nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DataLoader, TensorDataset
 
 import opgraph
@@ -70,6 +71,19 @@ def test_what_collectives_write_to_is_as_before(which: str, asks: bool, mode: st
     assert all(map(torch.equal, before, model.held))
     said = [r.text for r in profile.remarks if "exchanged tensors" in r.text]
     assert len(said) == (profile.tracing.tensors == "real")
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_ranks_that_a_person_pretends_are_sent_nothing(asks: bool) -> None:
+    """Nor is there a word of it, and what is real keeps its values."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        model = Held(COLLECTIVES["all_reduce"], asks=asks)
+        profile = opgraph.profile(model, X)
+    finally:
+        dist.destroy_process_group()
+    assert torch.equal(model.sum, torch.ones(8))
+    assert not [r for r in profile.remarks if r.code == "state"]
 
 
 def _late(rank: int, store: str, results: Any) -> None:
