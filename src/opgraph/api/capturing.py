@@ -17,6 +17,7 @@ from opgraph.api.pipeline import prepared
 from opgraph.exporting.captured import capture, fragments
 from opgraph.options import Options
 from opgraph.record.errors import InputError, TraceError, first_line
+from opgraph.record.remarks import left_behind
 from opgraph.tracing.base import Stage, staged
 from opgraph.tracing.replay.export import exported
 from opgraph.tracing.state.process import put_back
@@ -72,14 +73,12 @@ class Captured:
         if self._options.mode != "infer" or self._options.laid_out or self._options.world_size:
             raise InputError("one forward is captured, and not another mode or a layout",
                              hint="profile the model itself")  # fmt: skip
-        left: list[str] = []
-        with put_back():
+        with left_behind() as left, put_back():
             built, example = prepared(model, *self._call, self._options)
             real = not any(p.is_meta for p in built.module.parameters())
             try:
                 with staged(built.module, example, real=real, stance=stance) as stage:
                     yield built.module, stage
-                left.extend(stage.guard.remarks)
             except (TraceError, InputError):
                 raise
             except Exception as error:

@@ -28,7 +28,7 @@ from opgraph.record.profile import (
     Tracing,
     World,
 )
-from opgraph.record.remarks import Remark, no_effect
+from opgraph.record.remarks import Remark, left_behind, no_effect
 from opgraph.record.turns import turn
 from opgraph.record.versions import installed
 from opgraph.sources import resolve
@@ -71,8 +71,28 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 return function(*args, **kwargs)  # without torch nothing is run
             except ModuleNotFoundError as error:
                 raise missing if error.name == "torch" else error from None
-        with put_back(), modules_apart(), unheard():
+        with put_back(modules_apart(), unheard()):
             return function(*args, **kwargs)
+
+    return called
+
+
+def told(function: Callable[P, ProfileRecord]) -> Callable[P, ProfileRecord]:
+    """A function whose profile says what all runs that it took have left behind; an error says so, too."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> ProfileRecord:
+        with left_behind() as left:
+            try:
+                found = function(*args, **kwargs)
+            except BaseException as error:
+                said = getattr(error, "__notes__", ())
+                for remark in left:
+                    if remark not in said:
+                        error.add_note(remark)
+                raise
+        more = [remark for remark in left if remark not in found.model.notes]
+        return _noting(found, *more) if more else found
 
     return called
 
@@ -157,6 +177,7 @@ def request_for(model: Model, options: Options) -> InputRequest:
 
 
 @as_it_was
+@told
 def profiled(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -267,7 +288,7 @@ def _laid_out(
         one = replace(one, micro_batches=None)
 
     def traced(at: int, *, sample: bool = False) -> ProfileRecord:
-        with put_back(), ranks(layout.devices, at):
+        with put_back(ranks(layout.devices, at)):
             if layout.pipeline == layout.context == 1:
                 return profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
             example = prepared(built, inputs, kwargs, one)[1]
@@ -464,6 +485,7 @@ def prepared(
 
 
 @turn()
+@told
 def profile_model(
     model: Model,
     example: Example,
@@ -650,24 +672,20 @@ def _profile_of(
     from opgraph.sources.ranks import current
 
     last = outcomes[-1]
-    left = dict.fromkeys(remark for o in outcomes for remark in o.left)
     if last.graph is None:
         reasons = "; ".join(f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in
                             (o.attempt for o in outcomes))  # fmt: skip
         captures = last.tracer in ("fx", "dynamo", "export")
-        error = TraceError(
+        raise TraceError(
             f"{model.info.name} cannot be traced: {reasons}",
             hint="--tracer auto records whatever Python the model runs" if captures else None,
-        )
-        for remark in left:
-            error.add_note(remark)
-        raise error from last.error
+        ) from last.error
     whole = ProfileRecord(
         graph=last.graph,
         model=replace(
             model.info,
             cls=model.info.cls or type(model.module).__qualname__,
-            notes=(*model.info.notes, *example.notes, *last.notes, *left),
+            notes=(*model.info.notes, *example.notes, *last.notes),
         ),
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),
@@ -740,9 +758,10 @@ def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
     if len(readings) > 1:
         from opgraph.tracing.eager import trace_fakes
 
-        for example, note in readings:
-            if trace_fakes(model, example)[-1].error is None:
-                return replace(example, notes=(note,) if note else ())
+        with left_behind() as left:
+            fits = (r for r in readings if trace_fakes(model, r[0])[-1].error is None)
+            example, note = next(fits, (asked, ""))
+        return replace(example, notes=(*filter(None, (note,)), *left))
     return asked
 
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -179,7 +179,7 @@ class Packed:
     remembered as long as it is there: to unpack them takes as long as a small model does."""
 
     def __init__(self, item: Any, key: int) -> None:
-        self._item = weakref.ref(item, lambda _: _PACKED.pop(key, None))
+        self._item = weakref.ref(item, partial(_PACKED.pop, key))
         self._answers: dict[Any, tuple[Any, ...]] = {}
 
     def each(self, ask: Callable[[Tensor], Answer]) -> tuple[Answer, ...]:

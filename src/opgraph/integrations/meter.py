@@ -20,6 +20,7 @@ from opgraph.options import Options
 from opgraph.record.errors import OpgraphError
 from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import Model
+from opgraph.sources.weightless import uncompiled
 
 _SHAPES = 16
 """Shapes of a batch that are traced; those of others are taken in proportion to their elements."""
@@ -94,6 +95,7 @@ class Meter:
         self._predicted = 0.0
         self._dtype = getattr(self, "_dtype", "float32")
 
+    @uncompiled
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._depth += 1
         if self._depth > 1 or not (module.training and torch.is_grad_enabled()):
@@ -115,6 +117,7 @@ class Meter:
         ids = (t for t in tensors if t.dtype in (torch.int64, torch.int32) and t.dim() == 2)
         self._tokens += next(ids, torch.empty(0)).numel()
 
+    @uncompiled
     def _returned(self, *_: Any) -> None:
         self._depth -= 1
 

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.record.graph import Graph, Node
+from opgraph.tracing.base import compiling
 from opgraph.tracing.capture.names import names
 from opgraph.tracing.capture.scopes import ModuleCalls
 
@@ -50,6 +51,7 @@ class Marks:
         self._next, self.phase = {}, "forward"
         self.modules = ModuleCalls(self._tree, lambda: 0, lambda _: ())
         with ExitStack() as stack:
+            stack.enter_context(compiling("force_eager"))  # nothing is heard of what is compiled
             stack.enter_context(_Functions(self))
             self.modules.attach()
             stack.callback(self.modules.detach)

@@ -21,6 +21,7 @@ from opgraph.measuring.running import Profiled, run_of, waiting, watched
 from opgraph.record.errors import TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
+from opgraph.sources.weightless import uncompiled
 
 _PROFILED = 5
 """Steps under the profiler at most; all others are timed alone."""
@@ -48,12 +49,19 @@ class Follower:
         self._plain: list[float] = []
         self._traced: list[tuple[float, RunRecord]] = []
         self._handles: list[Any] = []
+        self._compiled: Callable[..., Any] | None = None
 
     def start(self) -> None:
         """Follow from now on."""
-        self._handles = [
-            self._module.register_forward_pre_hook(self._called, with_kwargs=True),
-            self._module.register_forward_hook(self._returned, always_call=True),
+        if self._module._compiled_call_impl is None:
+            self._handles = [
+                self._module.register_forward_pre_hook(self._called, with_kwargs=True),
+                self._module.register_forward_hook(self._returned, always_call=True),
+            ]
+        else:  # hooks would be part of what is compiled
+            self._compiled = self._module._compiled_call_impl
+            self._module._compiled_call_impl = self._around
+        self._handles += [
             register_optimizer_step_pre_hook(self._steps),
             register_optimizer_step_post_hook(self._stepped),
         ]
@@ -65,6 +73,8 @@ class Follower:
         """Follow no more; a step of training that runs ends here."""
         for handle in self._handles:
             handle.remove()
+        if self._compiled is not None:
+            self._module._compiled_call_impl = self._compiled
         self._end()
 
     @property
@@ -85,6 +95,15 @@ class Follower:
 
     # What happens in the loop.
 
+    def _around(self, *args: Any, **kwargs: Any) -> Any:
+        """A call of a module that is compiled in place."""
+        self._called(self._module, args, kwargs)
+        try:
+            return self._compiled(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self._returned(self._module)
+
+    @uncompiled
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self._busy or module is not self._module:
             return
@@ -108,6 +127,7 @@ class Follower:
         self._wait()
         self._begin = time.perf_counter()
 
+    @uncompiled
     def _returned(self, module: nn.Module, *_: Any) -> None:
         if not self._busy and not self._training and module is self._module:
             self._end()

@@ -5,10 +5,12 @@ table, given where it is made. docs/remarks.md is made from the table:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, Self
 
-__all__ = ["CODES", "Code", "Remark", "coded", "idle", "no_effect"]
+__all__ = ["CODES", "Code", "Remark", "coded", "idle", "leave", "left_behind", "no_effect"]
 
 
 class Code(NamedTuple):
@@ -41,6 +43,29 @@ class Remark(str):
     def to_dict(self) -> dict[str, str]:
         """JSON-ready data."""
         return {"code": self.code, "text": self.text}
+
+
+@contextmanager
+def left_behind() -> Iterator[dict[Remark, None]]:
+    """Within, what runs leave behind is noted, each once, whatever becomes of these runs: whether another
+    attempt follows, or their graph is not wanted at all."""
+    noted: dict[Remark, None] = {}
+    token = _left.set(noted)
+    try:
+        yield noted
+    finally:
+        _left.reset(token)
+        leave(noted)
+
+
+def leave(remarks: Iterable[Remark]) -> None:
+    """Note what a run leaves behind."""
+    noted = _left.get()
+    if noted is not None:
+        noted.update(dict.fromkeys(remarks))
+
+
+_left: ContextVar[dict[Remark, None] | None] = ContextVar("left behind", default=None)
 
 
 CODES: dict[str, Code] = {

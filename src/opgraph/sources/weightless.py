@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from mmap import PAGESIZE
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
 if sys.platform == "linux":
@@ -74,6 +74,9 @@ class RealMasks(TorchDispatchMode):
     ) -> Any:
         return func(*places_for_masks(func, args), **(kwargs or {}))
 
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LIMIT = 256 * 2**20
 """Bytes above which a new tensor is made on the meta device from the start."""
@@ -169,6 +172,12 @@ def bring_compiler() -> None:
         for name in os.environ.keys() - names:
             del os.environ[name]
         tempfile.tempdir = folder
+
+
+def uncompiled(hook: Callable[P, R]) -> Callable[P, R]:
+    """A hook of a module that torch's compiler leaves alone where it lies within what is compiled."""
+    bring_compiler()
+    return torch.compiler.disable(hook)  # type: ignore[no-any-return]
 
 
 class Moved:

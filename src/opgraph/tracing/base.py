@@ -27,7 +27,7 @@ from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.graph import Graph
 from opgraph.record.identity import identity
 from opgraph.record.profile import Attempt, KVCache
-from opgraph.record.remarks import Remark
+from opgraph.record.remarks import Remark, leave
 from opgraph.record.targets import Target
 from opgraph.record.turns import aged, replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
@@ -91,9 +91,9 @@ class Outcome:
     """What one attempt of a tracer gave: a graph (a partial one when the forward raised), the error,
     how long it took, and the cache that the model returned. `caught` is what it went on with for want of
     values, as it would not with real ones: an error that the model caught itself. `notes` are remarks on
-    the run; `misfit` says that a layer got other sizes than it states; `target` what the kernels are of;
-    `left` what is not as it was before the run. `gradients` says that these were on, and `ungraded` that
-    the forward failed, or caught a failure, since they were off."""
+    the run; `misfit` says that a layer got other sizes than it states; `target` what the kernels are of.
+    `gradients` says that these were on, and `ungraded` that the forward failed, or caught a failure, since
+    they were off."""
 
     tracer: str
     tensors: str
@@ -105,7 +105,6 @@ class Outcome:
     notes: tuple[str, ...] = ()
     misfit: bool = False
     target: Target = field(default_factory=Target)
-    left: tuple[str, ...] = ()
     gradients: bool = False
     ungraded: bool = False
 
@@ -199,17 +198,14 @@ def record(
                     run = _recorded(module, stage, substitutes, prepare, capture)
         except BaseException as error:  # noqa: BLE001  (an interrupt, or what cannot be met)
             raised = error
-        left: list[Remark] = []
         if stage is not None:
-            guard, modes = stage.guard, stage.modes
+            modes = stage.modes
             stage = None
             if raised is not None:
                 raised.__traceback__ = None  # it leads through `staged`
             # A list: what is still being made of a generator must not be found by another thread's search.
-            left = list(leaks(run.alive, modes))
+            leave(list(leaks(run.alive, modes)))
         if raised is not None:
-            for remark in left:
-                raised.add_note(remark)
             try:
                 raise raised
             finally:
@@ -217,11 +213,10 @@ def record(
     seconds = time.perf_counter() - start
     if isinstance(run.error, OutOfMemory):
         reason = TraceError(str(run.error))
-        return Outcome(tracer, tensors, None, reason, seconds, left=tuple(guard.remarks))
+        return Outcome(tracer, tensors, None, reason, seconds)
     notes = (*run.notes, *((GRADED,) if gradients else ()))
     return Outcome(tracer, tensors, run.graph, run.error, seconds, run.cache, run.caught, notes,
-                   run.misfit, substitutes.found(), (*guard.remarks, *left), gradients,
-                   run.ungraded)  # fmt: skip
+                   run.misfit, substitutes.found(), gradients, run.ungraded)  # fmt: skip
 
 
 GRADED = Remark(

@@ -60,6 +60,7 @@ from opgraph.tracing.fake.tensors import (
     needs_values,
 )
 from opgraph.tracing.state.guard import UNDECLARED, Guard
+from opgraph.tracing.state.process import DROPPED
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
 
@@ -235,6 +236,8 @@ class MemoryLog:
         return [r for r, storage in alive if storage is not None and storage.device.type == "meta"]
 
 
+DROPPED.update((MemoryLog._freed.__code__, MemoryLog._end.__code__))
+
 _storage = maker(Storage)
 
 
@@ -372,6 +375,7 @@ class KernelCapture(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.guard = guard
+        self._interrupts = () if guard is None else guard.signals.waiting
         self.kernels: list[Kernel] = []
         self.memory = MemoryLog(self.kernels)
         self.writes: list[Tensor] = []
@@ -536,6 +540,8 @@ class KernelCapture(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if self._interrupts:
+            self.guard.signals.deliver()  # type: ignore[union-attr]
         if self.lock is not None or threading.get_ident() != self._home:
             return self._in_turn(func, types, args, kwargs)
         if self.in_node and not self.in_hooks:

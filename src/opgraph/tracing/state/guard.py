@@ -35,7 +35,7 @@ from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
 from opgraph.record.errors import TraceError, first_line
 from opgraph.record.identity import identity
-from opgraph.record.remarks import Remark
+from opgraph.record.remarks import Remark, leave
 from opgraph.record.turns import replaced, turn
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
@@ -151,7 +151,7 @@ class Guard:
         self._context: Context | None = None
         self._others = not alone()
         self._elsewhere = of_ones_own() if self._others else set()
-        self._signals = Signals()
+        self.signals = Signals()
         try:
             self._settings = Settings()
             self._effects = Effects()
@@ -162,7 +162,7 @@ class Guard:
             )
             self._remember(roots, modules, modules if stand_in else ())
         except BaseException:
-            self._signals.end()
+            self.signals.end()
             raise
 
     def _remember(
@@ -293,14 +293,14 @@ class Guard:
         """Within, the model itself runs, and may be interrupted. How deep calls may go is told again at
         once: a lower limit leaves none to bring the rest back."""
         try:
-            with self._signals.let():
+            with self.signals.let():
                 yield
         finally:
             _set_depth(max(self._depth, _depth()))
 
     def interrupted(self, error: BaseException) -> bool:
         """Whether an error of a run is not the model's: an interrupt, or a signal's handler raised it."""
-        return isinstance(error, KeyboardInterrupt) or error is self._signals.raised
+        return isinstance(error, KeyboardInterrupt) or error is self.signals.raised
 
     def raised(self, error: BaseException) -> None:
         """Something raised where nothing is recorded: a run that catches it goes on as it would not with
@@ -367,7 +367,7 @@ class Guard:
     def _keep_storage(self, storage: torch.UntypedStorage) -> None:
         key, copies = storage._cdata, self._copies
         self._take(0 if storage.device.type == "meta" else storage.nbytes())
-        reference = weakref.ref(storage, lambda _: copies.pop(key, None))
+        reference = weakref.ref(storage, partial(copies.pop, key))
         copies[key] = reference, storage.clone(), storage.is_shared()
 
     def _at_same_place(self, storage: torch.UntypedStorage) -> Iterator[torch.UntypedStorage]:
@@ -495,7 +495,8 @@ class Guard:
             context, self._context = self._context, None
             if context is not None:
                 self._attempt(lambda: _leave_context(context))
-            self._signals.end()
+            leave(self.remarks)
+            self.signals.end()
 
     def restore_late(self) -> None:
         """Bring back what the model imported, as long as all that opgraph itself changed for the run is

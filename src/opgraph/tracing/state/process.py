@@ -19,12 +19,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
 from io import TextIOWrapper
 from operator import attrgetter
+from types import CodeType
 from typing import Any
 
 import torch
@@ -97,17 +98,26 @@ def set_back(kept: Kept) -> None:
 
 
 @contextmanager
-def put_back() -> Iterator[None]:
-    """Within, settings, loggers and random numbers may change."""
+def put_back(*also: AbstractContextManager[Any]) -> Iterator[None]:
+    """Within, settings, loggers and random numbers may change, and there are these contexts, too. A signal
+    waits while they are made and left."""
     with turn(), warnings.catch_warnings():
-        before, loggers = Settings(), _Loggers()
+        signals = Signals()
         try:
-            yield
+            before, loggers = Settings(), _Loggers()
+            try:
+                with ExitStack() as stack:
+                    for each in also:
+                        stack.enter_context(each)
+                    with signals.let():
+                        yield
+            finally:
+                for setting in before.changed():
+                    with suppress(Exception):  # the others are to be brought back all the same
+                        set_back(setting)
+                loggers.back()
         finally:
-            for each in before.changed():
-                with suppress(Exception):  # the others are to be brought back all the same
-                    set_back(each)
-            loggers.back()
+            signals.end()
 
 
 def _settings() -> list[tuple[Any, ...]]:
@@ -658,10 +668,11 @@ def _handle(before: list[Any]) -> None:
 
 class Signals:
     """From its making until its `end`, what signals do in Python, an interrupt by the person above all,
-    waits, but while the model itself runs, which is while it is `let` through."""
+    waits, but while the model itself runs, which is while it is `let` through. Where Python would drop what
+    a handler raises, it waits for `deliver`."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, Any]] = []
+        self.waiting: list[tuple[int, Any]] = []
         self._let = False
         self.raised: BaseException | None = None  # by one of them
         self._handlers: dict[int, Any] = {}
@@ -677,20 +688,22 @@ class Signals:
             raise
 
     def _heard(self, number: int, frame: Any) -> None:
-        self._waiting.append((number, frame))
-        if self._let:
-            self._deliver()
+        self.waiting.append((number, frame))
+        if self._let and not _is_dropped(frame):
+            self.deliver()
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
         """Handle all that wait, and raise what a handler has raised: of several, with the others in its
         context, the last one's, as in Python."""
-        while self._waiting:
-            number, frame = self._waiting.pop(0)
+        while self.waiting:
+            number, frame = self.waiting.pop(0)
+            if _is_dropped(frame):
+                frame = sys._getframe(1)
             try:
                 self._handlers[number](number, frame)
             except BaseException as error:
                 self.raised = error
-                self._deliver()
+                self.deliver()
                 raise
 
     @contextmanager
@@ -698,7 +711,7 @@ class Signals:
         """Within, they are let through."""
         before, self._let = self._let, True
         try:
-            self._deliver()
+            self.deliver()
             yield
         finally:
             self._let = before
@@ -712,7 +725,17 @@ class Signals:
                 _signal.signal(number, handler)
             if self._actions[number] is not None:
                 _sigaction(number, self._actions[number], None)
-        self._deliver()
+        self.deliver()
+
+
+DROPPED: set[CodeType] = set()
+"""The code of opgraph's own that Python calls as something is freed: what is raised there is dropped."""
+
+
+def _is_dropped(frame: Any) -> bool:
+    while frame is not None and frame.f_code not in DROPPED:
+        frame = frame.f_back
+    return frame is not None
 
 
 _sigaction: Any = None
@@ -747,7 +770,7 @@ def _timer(which: int, clock: Callable[[], float]) -> Setting:
 
     def get() -> tuple[float, float] | None:
         left, every = signal.getitimer(which)
-        return (round(clock() + left, 2), every) if left else None
+        return (_Moment(clock() + left), every) if left else None
 
     def put(before: tuple[float, float] | None) -> None:
         ends, every = before or (0.0, 0.0)
@@ -757,6 +780,16 @@ def _timer(which: int, clock: Callable[[], float]) -> Setting:
         signal.setitimer(which, max(left, 0.0), every)
 
     return get, put
+
+
+class _Moment(float):
+    """A time of a clock, which is another one's where they are less than ten milliseconds apart: it is
+    worked out from how long there is to go."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(self - other) < 0.01
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _limits() -> list[tuple[int, int]]:

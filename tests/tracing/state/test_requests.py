@@ -1,0 +1,181 @@
+"""What holds for a whole request, whatever attempts it takes: what any of them left behind is said, and an
+interrupt at its end leaves nothing."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph.integrations.meter import Meter
+
+
+class Once(nn.Module):
+    """Makes a file at its first call alone, as a library makes a table or compiles an extension."""
+
+    def __init__(self, path: Path, layer: nn.Module) -> None:
+        super().__init__()
+        self.path, self.layer = path, layer
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        if not self.path.exists():
+            self.path.write_text("made", encoding="utf-8")
+        found: torch.Tensor = self.layer(x)
+        return found if y is None else found + y
+
+
+X = torch.randn(2, 8)
+WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "plain": (X, {}),
+    "warm-up": (X, {"warm_up": True}),
+    "list": ([X, X], {}),
+    "array": (X.numpy(), {}),
+    "dynamo": (X, {"tracer": "dynamo"}),
+    "hybrid": (X, {"tracer": "hybrid"}),
+    "train": (X, {"mode": "train"}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_an_attempt_leaves_is_said_whichever_it_is(way: str, tmp_path: Path) -> None:
+    inputs, options = WAYS[way]
+    found = opgraph.profile(Once(tmp_path / "made", nn.Linear(8, 8)), inputs, **options)
+    said = [r for r in found.remarks if r.code == "state" and str(tmp_path / "made") in r]
+    assert len(said) == 1, found.remarks
+
+
+def test_so_it_is_of_lazy_layers_and_by_check(tmp_path: Path) -> None:
+    lazy = opgraph.profile(Once(tmp_path / "lazy", nn.LazyLinear(8)), X)
+    assert any("lazy" in r for r in lazy.remarks if r.code == "state")
+    checked = opgraph.check(Once(tmp_path / "checked", nn.Linear(8, 8)), X, counters=False)
+    assert any("checked" in r for r in checked.remarks if r.code == "state")
+
+
+def test_an_error_says_it_too(tmp_path: Path) -> None:
+    class Fails(Once):
+        def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+            return super().forward(x, y)[int(x.argmax()) :].view(-1, 10**9)
+
+    with pytest.raises(opgraph.TraceError) as raised:
+        opgraph.profile(Fails(tmp_path / "made", nn.Linear(8, 8)), X, tracer="export")
+    assert any(str(tmp_path / "made") in note for note in raised.value.__notes__)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("at", ["changed", "back"])
+def test_an_interrupt_waits_until_settings_are_back(at: str, tmp_path: Path) -> None:
+    """It comes as the first of them is looked at, or the loggers are."""
+    file = tmp_path / "of_one_file.py"
+    file.write_text(
+        "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self):\n"
+        "        super().__init__(4, 4)\n        torch.set_num_threads(torch.get_num_threads() + 1)\n",
+        encoding="utf-8",
+    )
+    threads, came = torch.get_num_threads(), []
+
+    def interrupts(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name == at and frame.f_back.f_code.co_name == "put_back":
+            came.append(code)
+            signal.raise_signal(signal.SIGINT)
+
+    before = sys.getprofile()
+    sys.setprofile(interrupts)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            opgraph.profile(f"{file}:Net", torch.randn(1, 4))
+    finally:
+        sys.setprofile(before)
+    assert came
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_interrupt_while_a_tensor_is_freed_is_not_dropped() -> None:
+    """Python only prints what is raised by what it calls then."""
+    after: list[int] = []
+
+    class Frees(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x + 1
+            y = x + y  # the first one is freed
+            after.append(1)
+            return y * 2
+
+    came = []
+
+    def interrupts(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "_freed" and not came:
+            came.append(frame.f_code.co_filename)
+            signal.raise_signal(signal.SIGINT)
+
+    before = sys.getprofile()
+    sys.setprofile(interrupts)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            opgraph.profile(Frees(), X)
+    finally:
+        sys.setprofile(before)
+    assert came
+    assert after == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="timers of POSIX")
+def test_a_timer_that_ends_within_does_so_once() -> None:
+    heard: list[int] = []
+
+    class Waits(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            while signal.getitimer(signal.ITIMER_REAL)[0]:
+                time.sleep(0.0001)
+            return super().forward(x)
+
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    try:
+        for _ in range(20):  # of a moment that is rounded, half are later than it
+            heard.clear()
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            opgraph.profile(Waits(8, 8), X)
+            time.sleep(0.01)
+            assert len(heard) == 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("how", ["recording", "meter"])
+def test_a_model_compiled_in_place_is_followed(how: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    model.compile(backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def steps() -> list[float]:
+        losses = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = model(X).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    expected = steps()
+    model.load_state_dict(state)
+    if how == "meter":
+        meter = Meter()
+        meter.attach([model])
+        assert steps() == expected
+        assert meter.take()["flops_per_second"] > 0
+        meter.detach()
+    else:
+        with opgraph.recording(model) as run:
+            assert steps() == expected
+        assert run.measured.record.source == "recording"
