@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.costed import terms
-from opgraph.api.pipeline import as_it_was, prepared, profile_model
+from opgraph.api.pipeline import as_it_was, prepared, profile_model, told
 from opgraph.options import Options, checked, named_options
 from opgraph.options.fields import OPTIMIZERS
 from opgraph.record import units
@@ -57,6 +57,7 @@ def measure(
 
 
 @as_it_was
+@told
 def measured_profile(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -94,8 +95,7 @@ def measured_profile(
         with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
             step.ready(None)()  # what it writes to that is not its own is copied before
         run = measured(profile, step, where, steps)
-    left = [remark for remark in guard.remarks if remark not in profile.model.notes]
-    return replace(profile, measured=run, model=profile.model.noting(*left))
+    return replace(profile, measured=run)
 
 
 class Recording:

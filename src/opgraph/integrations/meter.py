@@ -16,6 +16,7 @@ from opgraph.analysis.timing.prediction import predict
 from opgraph.api.pipeline import profile_model
 from opgraph.hardware import Device, device
 from opgraph.inputs.base import Example
+from opgraph.measuring.recording import around
 from opgraph.options import Options
 from opgraph.record.errors import OpgraphError
 from opgraph.record.profile import ModelInfo
@@ -56,10 +57,7 @@ class Meter:
         """Count the outermost calls of these modules, in training mode, until `detach`."""
         self.detach()
         for module in modules:
-            self._handles += [
-                module.register_forward_pre_hook(self._called, with_kwargs=True),
-                module.register_forward_hook(self._returned, always_call=True),
-            ]
+            self._handles += around(module, self._called, self._returned)
         self._reset()
 
     def detach(self) -> None:

@@ -4,7 +4,7 @@ and traced with the arguments that it really gets. What the loop does stays what
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,45 @@ Trace = Callable[[Example, str, str], ProfileRecord]
 """From the arguments of a call, the mode, and the name of an optimizer to a profile."""
 
 
+def around(
+    module: nn.Module, called: Callable[..., None], returned: Callable[..., None]
+) -> Iterator[Any]:
+    """Have functions called before and after each call of a module; what comes has a `remove`. They are
+    hooks, but of a module that is compiled in place, where hooks would be part of what is compiled."""
+    if module._compiled_call_impl is None:
+        yield module.register_forward_pre_hook(called, with_kwargs=True)
+        yield module.register_forward_hook(returned, always_call=True)
+    else:
+        yield _Around(module, called, returned)
+
+
+class _Around:
+    """Stands for what a module that is compiled in place calls."""
+
+    def __init__(
+        self, module: nn.Module, called: Callable[..., None], returned: Callable[..., None]
+    ) -> None:
+        self._module, self._called, self._returned = module, called, returned
+        self._compiled: Callable[..., Any] = module._compiled_call_impl
+        self._on = True
+        module._compiled_call_impl = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._on:  # somebody stands for this, and keeps it
+            return self._compiled(*args, **kwargs)
+        self._called(self._module, args, kwargs)
+        try:
+            return self._compiled(*args, **kwargs)
+        finally:
+            self._returned(self._module)
+
+    def remove(self) -> None:
+        """Be called no more."""
+        self._on = False
+        if self._module._compiled_call_impl is self:
+            self._module._compiled_call_impl = self._compiled
+
+
 class Follower:
     """Follows the calls of a model in a loop that somebody else writes. A step of training lasts from one
     call to the next, with all that the loop does between; without gradients a step is the call itself."""
@@ -49,19 +88,11 @@ class Follower:
         self._plain: list[float] = []
         self._traced: list[tuple[float, RunRecord]] = []
         self._handles: list[Any] = []
-        self._compiled: Callable[..., Any] | None = None
 
     def start(self) -> None:
         """Follow from now on."""
-        if self._module._compiled_call_impl is None:
-            self._handles = [
-                self._module.register_forward_pre_hook(self._called, with_kwargs=True),
-                self._module.register_forward_hook(self._returned, always_call=True),
-            ]
-        else:  # hooks would be part of what is compiled
-            self._compiled = self._module._compiled_call_impl
-            self._module._compiled_call_impl = self._around
-        self._handles += [
+        self._handles = [
+            *around(self._module, self._called, self._returned),
             register_optimizer_step_pre_hook(self._steps),
             register_optimizer_step_post_hook(self._stepped),
         ]
@@ -73,8 +104,6 @@ class Follower:
         """Follow no more; a step of training that runs ends here."""
         for handle in self._handles:
             handle.remove()
-        if self._compiled is not None:
-            self._module._compiled_call_impl = self._compiled
         self._end()
 
     @property
@@ -94,14 +123,6 @@ class Follower:
         return replace(self._profile, measured=replace(run, source="recording"))
 
     # What happens in the loop.
-
-    def _around(self, *args: Any, **kwargs: Any) -> Any:
-        """A call of a module that is compiled in place."""
-        self._called(self._module, args, kwargs)
-        try:
-            return self._compiled(*args, **kwargs)  # type: ignore[misc]
-        finally:
-            self._returned(self._module)
 
     @uncompiled
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:

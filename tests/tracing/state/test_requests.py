@@ -153,7 +153,7 @@ def test_a_timer_that_ends_within_does_so_once() -> None:
 def test_a_model_compiled_in_place_is_followed(how: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
-    model.compile(backend="eager")
+    model.compile(backend="eager", fullgraph=True)  # where a hook would have no place
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def steps() -> list[float]:
