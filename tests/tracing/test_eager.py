@@ -342,7 +342,10 @@ def test_the_best_experts_are_chosen_in_turn_where_there_is_no_room_for_real_wei
     with torch.device("meta"):
         model = BestAndNextExpert()
     x = torch.ones(12, 8, dtype=torch.bfloat16)
-    profile = opgraph.profile(model, x, memory_limit=1e-9)
+    for _ in range(
+        40
+    ):  # what is made comes to the place of the weight that was replaced, in most of them
+        profile = opgraph.profile(model, x, memory_limit=1e-9)
     assert profile.tracing.tensors == "fake"
     assert profile.totals.flops == 2 * 12 * 8 * 4 + 12 * 2 * (2 * 8 * 6)
     assert any("each of its experts equally often" in note for note in profile.model.notes)

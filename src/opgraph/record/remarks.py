@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Self
 
-__all__ = ["CODES", "Code", "Remark", "coded", "idle", "leave", "left_behind", "no_effect"]
+__all__ = ["CODES", "Code", "Remark", "apart", "coded", "idle", "leave", "left_behind", "no_effect"]
 
 
 class Code(NamedTuple):
@@ -63,6 +63,12 @@ def leave(remarks: Iterable[Remark]) -> None:
     noted = _left.get()
     if noted is not None:
         noted.update(dict.fromkeys(remarks))
+
+
+def apart() -> None:
+    """From here on in this context, what runs leave behind is not noted: what a model profiles is told to
+    the model, and its own run is looked at as a whole."""
+    _left.set(None)
 
 
 _left: ContextVar[dict[Remark, None] | None] = ContextVar("left behind", default=None)

@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
@@ -80,14 +80,16 @@ class MemoryLog:
         self._made: list[bool] = []
         self.live = 0
         self.anew: dict[int, int] = {}  # the storages that came after others in the same place
-        self._weights: set[int] = set()
+        self._weights: dict[int, Any] = {}
         self._alike: list[int] = []
 
     def ignore(self, tensor: Tensor) -> None:
-        """The storage of a weight: it is not an activation."""
-        key = storage_key(tensor)
-        if key is not None:
-            self._weights.add(key)
+        """The storage of a weight: it is not an activation, as another one may be that comes to its place
+        once it is freed."""
+        with suppress(NotImplementedError, RuntimeError):
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            self._weights[key] = weakref.ref(storage, partial(self._weights.pop, key))
 
     def find(self, tensor: Tensor) -> int | None:
         """The index of the storage of a tensor that is known."""

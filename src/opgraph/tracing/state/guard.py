@@ -35,7 +35,7 @@ from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
 from opgraph.record.errors import TraceError, first_line
 from opgraph.record.identity import identity
-from opgraph.record.remarks import Remark, leave
+from opgraph.record.remarks import Remark, apart, leave
 from opgraph.record.turns import replaced, turn
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
@@ -207,6 +207,7 @@ class Guard:
         try:
             context = copy_context()
             _enter_context(context)
+            apart()
             self._context = context
             self._first.lend()
             self._effects.begin(s for s in self._reach.stateful if isinstance(s, io.IOBase))
