@@ -207,13 +207,22 @@ def _values_elsewhere() -> Iterator[None]:
 
 
 class Watch:
-    """Stands between the interpreter and Dynamo, and tells what is compiled."""
+    """Stands between the interpreter and Dynamo, and tells what is compiled. Dynamo does not compile
+    opgraph itself, which is called where the model's own code hands out memory or is recorded."""
 
     def __init__(self, dynamo: Any, looked: Looked) -> None:
         self._torchdynamo_orig_backend = dynamo  # the name by which Dynamo looks for the one within
         self._looked = looked
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+
+        if frame.f_code.co_filename.startswith(_OPGRAPH):
+            self._looked.codes.add(frame.f_code)
+            return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+        return self._compile(frame, cache_entry, frame_state)
+
+    def _compile(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
         with self._looked.at(frame):
             return self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
 
@@ -310,26 +319,20 @@ class _Fragments:
 
 
 class _Shield(Watch):
-    """Dynamo must not see that it is recorded, nor compile the recorder itself."""
+    """Dynamo must not see that it is recorded."""
 
     def __init__(self, dynamo: Any, looked: Looked, fragments: _Fragments) -> None:
         super().__init__(dynamo, looked)
         self._fragments = fragments
 
-    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
-        from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
-
-        code: CodeType = frame.f_code
-        if code.co_filename.startswith(_OPGRAPH):
-            self._looked.codes.add(code)
-            return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+    def _compile(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
         for thing in frame.f_locals.values():
             self._fragments.know(thing)
         reasons = torch._dynamo.utils.graph_break_reasons
         before = len(reasons)
         with self._fragments.recorder.silent():
-            result = super().__call__(frame, cache_entry, frame_state)
-        self._fragments.converted(code, reasons[before:])
+            result = super()._compile(frame, cache_entry, frame_state)
+        self._fragments.converted(frame.f_code, reasons[before:])
         return result
 
 
