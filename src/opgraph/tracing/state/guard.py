@@ -156,7 +156,7 @@ class Guard:
             self._settings = Settings()
             self._effects = Effects()
             self._imports = Imports(
-                lambda: self._reach.own_globals(),  # noqa: PLW0108  (it is made later)
+                lambda: [(reach, reach.now()) for reach in self._reaches()],
                 self._imported,
                 self._effects.unheard,
             )
@@ -189,12 +189,12 @@ class Guard:
             if around := modes_around():
                 self._keep_of_modes(around, modules)
 
-    def _imported(self, modules: set[str], own: Iterable[Any]) -> None:
+    def _imported(self, modules: set[str], then: Iterable[tuple[Reach, Any]]) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on. What
-        they set in modules of a person's `own`, as those were before, stays with them."""
-        for space, before, then in own:
-            before.update({n: v for n, v in space.items() if then.get(n, _NONE) is not v})
+        they changed of what was found, as it was `then`, stays with them."""
         with _plainly():
+            for reach, there in then:
+                reach.imported(there)
             late = _Remembered(self._reach.after(modules), self)
         self._late.append(late)
         late.lend()
@@ -455,10 +455,14 @@ class Guard:
     def settle(self, error: BaseException | None = None) -> None:
         """Let what is left of the run come to its end (see `leaks.settle`) while what it changes by that is
         heard, and can be brought back."""
-        looks = (self._reach, *(late.reach for late in self._late))
+        errors = (error for reach in self._reaches() for error in reach.errors)
         with self.listening():
             self._wait()
-            settle(error, (self._handled, *(error for look in looks for error in look.errors)))
+            settle(error, (self._handled, *errors))
+
+    def _reaches(self) -> list[Reach]:
+        """What was found before the run, and as modules were imported."""
+        return [self._reach, *(late.reach for late in self._late)]
 
     def _wait(self) -> None:
         """Let what is exchanged with other processes come to its end: it may write to what is kept."""

@@ -224,9 +224,54 @@ class Reach:
         self.tells_fakes, self.complete = late.tells_fakes, late.complete
         return late
 
-    def own_globals(self) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
-        """The globals of modules of a person's own: themselves, what they were, and what they are."""
-        return [(space, before, dict(space)) for space, before in self._globals.values()]
+    def now(self) -> _Now:
+        """What there is by now where something was found: to be asked for before modules are imported."""
+        return (
+            [_copied(table) for table, _ in self._dictionaries()],
+            [_copied(holder) for holder, _ in self._holders],
+            [_copied(holder) for holder in self._empty],
+            [dict(vars(cls)) for cls, _ in self._classes],
+            [[held(*place[:2]) for place in places] for places, held in self._by_name()],
+        )
+
+    def imported(self, then: _Now) -> None:
+        """Modules were imported since `then`: what that changed is so as if it had been before."""
+        tables, holders, empty, classes, named = then
+        for (table, before), was in zip(self._dictionaries(), tables, strict=True):
+            _stays(before, was, _copied(table))
+        for (holder, kept), was in zip(self._holders, holders, strict=True):
+            kept[:] = _with_new(kept, was, _copied(holder))
+        for holder, was in zip(self._empty.copy(), empty, strict=True):
+            now = _copied(holder)
+            if isinstance(holder, dict) and now.keys() != was.keys():
+                entries: dict[Any, Any] = {}
+                _stays(entries, was, now)
+                self._tables.append((holder, entries))
+            elif len(now) != len(was):
+                self._holders.append((holder, _with_new([], was, now)))
+            else:
+                continue
+            self._empty = [each for each in self._empty if each is not holder]
+        for at, ((cls, members), was) in enumerate(zip(self._classes, classes, strict=True)):
+            if not _same(was, vars(cls)):
+                members = members.copy()  # noqa: PLW2901  (others go by it, too)
+                _stays(members, was, dict(vars(cls)))
+                self._classes[at] = cls, members
+        for (places, held), values in zip(self._by_name(), named, strict=True):
+            for at, ((holder, name, _), value) in enumerate(zip(places, values, strict=True)):
+                if (now := held(holder, name)) is not value:
+                    places[at] = holder, name, now
+
+    def _dictionaries(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
+        """The dictionaries that were found, with what was in them."""
+        yield from chain(self._tables, self._spaces, self._globals.values())
+
+    def _by_name(self) -> Iterator[tuple[list[tuple[Any, str, Any]], Callable[[Any, str], Any]]]:
+        """What was found by a name in something, and how it is looked up there."""
+        for spaces in (self._names, self._last):
+            yield spaces, lambda space, name: space.get(name, _MISSING)
+        yield self._attributes, _held
+        yield self._lent, lambda holder, name: vars(holder).get(name, _MISSING)
 
     def _end(self) -> None:
         """Look at what libraries keep, when all that is the model's was."""
@@ -946,6 +991,8 @@ def _installed(name: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
+_Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]
+"""What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names."""
 _Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str], frozenset[str]]
 _NAMED: dict[int, tuple[CodeType, _Names]] = {}
 """What code names, by its id, with the code itself so that the id stays its own."""
@@ -1460,6 +1507,27 @@ def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
         and all(map(is_, base.values(table), before.values()))
         and all(map(is_, base.keys(table), before))
     )
+
+
+def _copied(holder: Any) -> Any:
+    """What is in a dictionary, a list, a set or a deque."""
+    if isinstance(holder, dict):
+        return dict(_base(holder).items(holder))
+    return list(_order(holder).__iter__(holder))
+
+
+def _stays(before: dict[Any, Any], was: Mapping[Any, Any], now: Mapping[Any, Any]) -> None:
+    """What became of a dictionary in the meantime is what it was before, too."""
+    before.update({key: value for key, value in now.items() if was.get(key, _MISSING) is not value})
+    for key in was.keys() - now.keys():
+        before.pop(key, None)
+
+
+def _with_new(before: list[Any], was: list[Any], now: list[Any]) -> list[Any]:
+    """The same of what was in a list, a set or a deque."""
+    old, new = ({identity(item) for item in items} for items in (was, now))
+    kept = [item for item in before if identity(item) in new or identity(item) not in old]
+    return kept + [item for item in now if identity(item) not in old]
 
 
 def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
