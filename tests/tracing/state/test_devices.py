@@ -3,6 +3,7 @@ The accelerator here is torch's lazy one, which has its tensors elsewhere and co
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 from torch._lazy import ts_backend
+from torch.distributed.fsdp import fully_shard
 
 import opgraph
 
@@ -148,3 +150,121 @@ def test_what_a_forward_sets_of_a_gpu_is_set_back() -> None:
     before = now()
     assert opgraph.profile(model, x).totals.flops == 2 * 4 * 8 * 8
     assert now() == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+def test_what_is_asked_of_a_gpu_beside_its_tensors_is_said_or_set_back() -> None:
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.cuda.reset_peak_memory_stats()
+            torch.cuda.memory._record_memory_history(max_entries=10)
+            return self.linear(x) if x.is_cuda else self.linear(x) * 2
+
+    model, x = Asks().cuda(), torch.randn(4, 8, device="cuda")
+    found = opgraph.profile(model, x)
+    assert not torch._C._cuda_isHistoryEnabled()
+    said = {(remark.code, remark.text.partition(":")[0]) for remark in found.remarks}
+    assert ("state", "forward reset the statistics of a GPU's memory") in said
+    assert any(code == "branch" and "told that it is not" in text for code, text in said)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+def test_a_replayed_graph_is_in_no_total_and_that_is_said() -> None:
+    class Replays(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.last = nn.Linear(8, 8).cuda(), nn.Linear(8, 8).cuda()
+            self.x, self.graph = torch.zeros(4, 8, device="cuda"), torch.cuda.CUDAGraph()
+            self.linear(self.x)
+            with torch.cuda.graph(self.graph), torch.no_grad():
+                self.y = self.linear(self.x)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.x.copy_(x)
+            self.graph.replay()
+            return self.last(self.y)
+
+    model, x = Replays(), torch.randn(4, 8, device="cuda")
+    before = bits(model.x, model.y)
+    found = opgraph.profile(model, x)
+    assert found.totals.flops == 2 * 4 * 8 * 8  # of the last layer alone
+    assert [r.code for r in found.remarks if "CUDA graph" in r.text] == ["not-counted"]
+    assert all(map(torch.equal, bits(model.x, model.y), before))
+    assert torch.allclose(model(x), model.last(model.linear(x)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+def test_weights_that_are_sharded_on_a_gpu_are_profiled_and_left() -> None:
+    """Between calls they have given their memory back."""
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("nccl", store=store, rank=0, world_size=1)
+    try:
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)).cuda()
+        x = torch.randn(4, 8, device="cuda")
+        for layer in (model[0], model[2], model):
+            fully_shard(layer)
+        model(x).sum().backward()
+        before = bits(*(p.to_local() for p in model.parameters()))
+        gradients = bits(*(p.grad.to_local() for p in model.parameters()))
+        for mode in ("infer", "train"):
+            found = opgraph.profile(model, x, mode=mode)
+            assert sum(n.flops.total for n in found.graph.nodes if n.op == "linear") > 0
+        assert all(map(torch.equal, bits(*(p.to_local() for p in model.parameters())), before))
+        now = bits(*(p.grad.to_local() for p in model.parameters()))
+        assert all(map(torch.equal, now, gradients))
+        model(x).sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_no_address_of_a_run_is_given_to_what_runs_on_an_accelerator(real: bool) -> None:
+    """There is no such tensor there: the work of all of the process on it would end."""
+
+    class Launches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.function = nn.Linear(8, 8), ctypes.c_void_p()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.linear(x)
+            if real and float(y.sum()) > 1e9:
+                return y
+            given = (ctypes.c_void_p * 1)(y.data_ptr())
+            ctypes.CDLL("libcuda.so.1").cuLaunchKernel(
+                self.function, *(1,) * 6, 0, None, given, None
+            )
+            return y
+
+    with pytest.raises(opgraph.TraceError, match="in the host's memory"):
+        opgraph.profile(Launches(), torch.randn(4, 8))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+def test_arrays_and_kernels_of_cupy_are_as_they_were() -> None:
+    cupy = pytest.importorskip("cupy")
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void f(float* x) { x[threadIdx.x] += 1; }', "f")  # fmt: skip
+
+    class Kernel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.seen = nn.Linear(8, 8), cupy.zeros((4, 8), dtype="float32")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += 1
+            y = self.linear(x)
+            kernel((1,), (32,), (y.data_ptr(),))
+            return y
+
+    model, x = Kernel().cuda(), torch.randn(4, 8, device="cuda")
+    with torch.no_grad():
+        before = model(x)
+        with pytest.raises(opgraph.TraceError, match="in the host's memory"):
+            opgraph.profile(model, x)
+        assert (model.seen.get() == 1).all()
+        assert torch.equal(model(x), before)

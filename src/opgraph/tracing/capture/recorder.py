@@ -13,7 +13,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -206,6 +206,9 @@ class Recorder:
         self.breaks: list[GraphBreak] = []
         self.notes: tuple[str, ...] = ()
         self.misfit = False
+        self.away: Collection[str] = (
+            guard.away if guard else ()
+        )  # accelerators that the model is on
         self.differentiates = False  # asked autograd for something, with gradients off
         self.ungraded = False  # and was refused it
         self._raised_at: Location = (None, None)
@@ -793,10 +796,10 @@ class Recorder:
         if func in _GRADIENTS and not _is_grad_enabled():
             self.ungraded = True
 
-    def asked(self) -> None:
-        """Somebody asks where the memory of a fake tensor is."""
+    def asked(self, tensor: Tensor) -> None:
+        """Somebody asks where the memory of a tensor is."""
         if self.capture.guard is not None:
-            self.capture.guard.asked()
+            self.capture.guard.asked(tensor)
 
     @property
     def caught(self) -> str | None:
@@ -911,6 +914,10 @@ class _Functions(TorchFunctionMode):
                 capture.told(capture.drawn(args[0]))
             if func in _AS_ARRAYS and not capture.in_node:
                 capture.handed_out(args[0])
+            if func in _PLACES and not capture.in_node and _PLACES[func] in recorder.away:
+                asks = str(sys._getframe(2).f_globals.get("__name__"))
+                if asks.partition(".")[0] != "torch":
+                    capture.notes[ELSEWHERE] = None
             if func in _OF_AUTOGRAD and not (capture.in_node or _is_grad_enabled()):
                 recorder.differentiates = True
             if func in _NO_NODES:
@@ -961,6 +968,14 @@ DRAWN_OUTSIDE = Remark(
     "out at random, for instance): figures are those of one draw",
 )
 """The remark on a run in which these went on."""
+
+
+ELSEWHERE = Remark(
+    "branch",
+    "forward asks whether a tensor is on an accelerator, where the model is, and is told that it is not, "
+    "since a run is on the CPU: what it does there alone is not in the graph",
+)
+"""The remark on a run in which that was so."""
 
 
 def _outside_draws() -> tuple[Any, ...]:
@@ -1024,9 +1039,14 @@ _GRADIENTS = frozenset({
 """Functions that raise where gradients are off."""
 _OF_AUTOGRAD = frozenset({Tensor.grad_fn.__get__, Tensor.grad.__get__})
 """Functions that give nothing there."""
+_PLACES = {
+    getattr(Tensor, f"is_{kind}").__get__: kind for kind in ("cuda", "mps", "mtia", "xpu")
+    if hasattr(Tensor, f"is_{kind}")
+}  # fmt: skip
+"""What asks a tensor whether it is on an accelerator of a kind."""
 _AS_ARRAYS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__})
 _AS_VALUES = _AS_ARRAYS | {Tensor.tolist}
-_WATCHED = HANDED_OUT | _NO_NODES | _READ.keys() | _AS_VALUES | _OF_AUTOGRAD
+_WATCHED = HANDED_OUT | _NO_NODES | _READ.keys() | _AS_VALUES | _OF_AUTOGRAD | _PLACES.keys()
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip

@@ -216,9 +216,9 @@ _free = [_NOWHERE]
 
 class Pointers(TorchFunctionMode):
     """Within, fake tensors have addresses: distinct ones, that stay, and the same for shared memory. Before
-    one is given, it is `asked` for."""
+    one of any tensor is given, it is `asked` for."""
 
-    def __init__(self, asked: Callable[[], None]) -> None:
+    def __init__(self, asked: Callable[[Tensor], None]) -> None:
         super().__init__()
         self._asked = asked
 
@@ -239,13 +239,13 @@ ADDRESSES = frozenset(
 
 
 def address(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Callable[[], None]
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], asked: Callable[[Tensor], None]
 ) -> Any:
     """What one of the functions that ask for an address gives."""
     tensor = args[0]
+    asked(tensor)
     if type(tensor) is not FakeTensor:
         return func(*args, **kwargs)
-    asked()
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage()
         known = vars(storage).get("data_ptr")

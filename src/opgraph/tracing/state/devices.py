@@ -13,6 +13,8 @@ from opgraph.record.identity import identity
 from opgraph.tracing.fake.tensors import is_away
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+_LATER = frozenset({"lazy", "xla"})
+"""Devices that compute what a tensor is when it is asked for, and have it in no memory that torch knows."""
 
 
 class Brought:
@@ -38,7 +40,10 @@ class Brought:
         memory = self._memory(tensor)
         if memory is not None:
             made = torch.empty(0, dtype=tensor.dtype)
+            size = memory.nbytes()
             made.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
+            if memory.nbytes() != size:  # of what was given back there is none
+                memory.resize_(size)
         elif self._spends(tensor.nbytes, tensor.device):
             made = tensor.detach().cpu()
         else:
@@ -59,9 +64,13 @@ class Brought:
         if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
             return None
         with suppress(NotImplementedError, RuntimeError):
+            storage = tensor.untyped_storage()
+            if not storage.nbytes() and tensor.device.type not in _LATER:
+                return torch.UntypedStorage(
+                    0
+                )  # given back, as between the calls of what is sharded
             if not tensor.data_ptr():
                 return None
-            storage = tensor.untyped_storage()
             if storage._cdata not in self._memories and self._spends(
                 storage.nbytes(), storage.device
             ):

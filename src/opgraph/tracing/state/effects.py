@@ -133,13 +133,16 @@ class Effects:
                     None
                 )
         return [
-            Remark("state", f"forward {what}{_list(names)}: that cannot be taken back")
+            Remark(
+                "not-counted" if what is _REPLAYED else "state",
+                f"forward {what}{_list(names)}: that cannot be taken back",
+            )
             for what, names in self._said.items()
         ]
 
     def say(self, what: str, name: str) -> None:
         """Something was done."""
-        if not self._is_of_another() and _by_the_model():
+        if not self._is_of_another() and (what is _REPLAYED or _by_the_model()):
             self._said.setdefault(what, {})[name] = None
 
     def _is_of_another(self) -> bool:
@@ -416,6 +419,7 @@ def _list(names: dict[str, None]) -> str:
 
 
 _WROTE, _REMOVED, _CHANGED = "wrote to", "removed or renamed", "changed"
+_REPLAYED = "replayed a CUDA graph, whose operators are in no total"
 _EVENTS: dict[str, tuple[str, Callable[..., str | None]]] = {
     "open": (_WROTE, _opened),
     "os.mkdir": ("made the folder", _new),
@@ -470,6 +474,11 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("torch.utils._pytree", "register_pytree_node", "registered with pytree", _registered),
     ("torch.serialization", "register_package", "registered how to load", _registered),
     ("torch", "set_num_interop_threads", "set the number of threads to", _first),
+    *((module, name, "reset the statistics of a GPU's memory", _nothing)
+      for module in ("torch.cuda", "torch.cuda.memory")
+      for name in ("reset_peak_memory_stats", "reset_accumulated_memory_stats",
+                   "reset_max_memory_allocated", "reset_max_memory_cached")),
+    ("torch.cuda.graphs", "CUDAGraph.replay", _REPLAYED, _nothing),
     ("torch.distributed", "init_process_group", "set up torch.distributed", _nothing),
     *(("torch.library", name, "defined for torch", _registered) for name in (
         "Library.define", "Library.impl", "define", "impl", "custom_op", "triton_op",

@@ -66,6 +66,7 @@ from opgraph.tracing.state.process import (
 from opgraph.tracing.state.reach import (
     LOCKS,
     OF_WORKERS,
+    ON_GPU,
     SHARED_LOCK,
     Reach,
     says_all,
@@ -186,6 +187,12 @@ class Guard:
                 if tensor is not None and is_away(tensor) and tensor.nbytes > least
             }
             self._first = _Remembered(self._reach, self)
+            self.away = {t.device.type for t in self._reach.tensors.values() if is_away(t)} | {
+                tensor.device.type
+                for module in stood_for
+                for tensor in module._parameters.values()
+                if tensor is not None and is_away(tensor)
+            }
             if around := modes_around():
                 self._keep_of_modes(around, modules)
 
@@ -309,10 +316,16 @@ class Guard:
         if needs_values(error):
             self.lacking[identity(error)] = f"the model caught {first_line(error)}"
 
-    def asked(self) -> None:
-        """Somebody asks where the memory of a fake tensor is. Raises where code within reach reads memory
-        by its address: nothing is there, and the process would end."""
-        if self._reach.reads_memory:
+    def asked(self, tensor: Tensor) -> None:
+        """Somebody asks where the memory of a tensor is. Raises where code within reach goes there, and
+        nothing is: code that reads by the address of a fake tensor, which ends the process, and what
+        runs on an accelerator, where no tensor of a run is, which ends all work there."""
+        if self._reach.launches:
+            raise RuntimeError(
+                "tensors of a run are in the host's memory, and what runs on an accelerator by the address "
+                "of one would end all work there"
+            )
+        if type(tensor) is FakeTensor and self._reach.reads_memory:
             error = NotImplementedError("a fake tensor has no data to be read by its address")
             self.raised(error)
             raise error
@@ -619,7 +632,12 @@ class Guard:
     def copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         kept: set[int] = set()
         for found in sorted(items, key=lambda item: getattr(item, "base", None) is not None):
-            size, copy = _memory(found, within=identity(getattr(found, "base", None)) in kept)
+            try:
+                size, copy = _memory(found, within=identity(getattr(found, "base", None)) in kept)
+            except Exception as error:  # noqa: BLE001  (torch has no tensors of some types)
+                name = type(found).__qualname__
+                self._remark(f"an array ({name}) was not guarded: {first_line(error)}")
+                continue
             if self.taken + size > self.limit:
                 self._remark(
                     f"an array of {units.size(size)} that the forward can reach was not "
@@ -911,6 +929,11 @@ def _memory(item: Any, *, within: bool) -> tuple[int, Callable[[], Callable[[], 
         return item.nbytes(), lambda: partial(_storage_back, item, item.clone())
     if isinstance(item, mmap):
         return len(item), lambda: partial(_mapped_back, item, item[:], item.tell())
+    if hasattr(type(item), ON_GPU):
+        if not hasattr(item, ON_GPU):  # it says so of one that is elsewhere, and changes none
+            return 0, lambda: lambda: None
+        there = torch.as_tensor(item, device="cuda")
+        return there.nbytes, lambda: partial(_there_back, there, there.cpu())
     if not hasattr(item, "nbytes"):
         size, place = ctypes.sizeof(item), ctypes.addressof(item)
         return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
@@ -927,6 +950,12 @@ def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> 
     if storage.nbytes() != kept.nbytes():
         storage.resize_(kept.nbytes())
     storage.copy_(kept)
+
+
+def _there_back(there: Tensor, kept: Tensor) -> None:
+    now, then = (t.reshape(-1).view(torch.uint8) for t in (there.cpu(), kept))
+    if not torch.equal(now, then):
+        there.copy_(kept)
 
 
 def _mapped_back(item: mmap, kept: bytes, place: int) -> None:

@@ -139,6 +139,7 @@ def _of_modules() -> Iterator[Setting]:
         for number in range(torch.cuda.device_count()):
             yield from _of_device(number)
         yield torch.cuda.current_device, torch.cuda.set_device  # to set a stream sets its device
+        yield torch._C._cuda_isHistoryEnabled, _notes_memory
         if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
             yield torch._C._accelerator_getAllocatorSettings, _allocates
     else:  # a seed that waits until a GPU is used
@@ -183,6 +184,13 @@ def _of_device(number: int) -> Iterator[Setting]:
         partial(torch._cufft_get_plan_cache_max_size, number),
         partial(torch._cufft_set_plan_cache_max_size, number),
     )
+
+
+def _notes_memory(on: bool) -> None:
+    """Have torch's allocator note no more what becomes of memory, if it did not before."""
+    if on:
+        raise Left("forward ended the history of a GPU's memory, which is forgotten")
+    torch.cuda.memory._record_memory_history(enabled=None)
 
 
 def _allocates(_: str) -> None:

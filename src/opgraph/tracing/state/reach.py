@@ -144,6 +144,10 @@ _READING = frozenset(
     {"from_address", "string_at", "memmove", "memset", "POINTER", "c_void_p", "ffi"}
 )
 """What code names that reads or writes memory by its address."""
+_LAUNCHING = frozenset({"RawKernel", "RawModule", "SourceModule", "cuLaunchKernel"})
+"""What code names that runs programs of its own on an accelerator, by addresses of memory there."""
+_OF_LAUNCHING = frozenset({"cupy", "pycuda", "cuda"})
+"""The packages of which objects do."""
 _OF_FAKES = frozenset({"torch._subclasses.fake_tensor", "torch._subclasses"})
 _MAKING = ("__init__", "__new__", "__post_init__")
 
@@ -701,6 +705,14 @@ class Reach:
         self._look((value,))
 
     @property
+    def launches(self) -> bool:
+        """Whether anything found runs programs on an accelerator, by the addresses of tensors."""
+        of = (cls.__module__ for cls in self._kinds)
+        return not self._wanted.isdisjoint(_LAUNCHING) or any(
+            type(name) is str and name.partition(".")[0] in _OF_LAUNCHING for name in of
+        )
+
+    @property
     def reads_memory(self) -> bool:
         """Whether code that is followed reads memory by its address."""
         return not self._wanted.isdisjoint(_READING)
@@ -893,7 +905,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._bound
     if issubclass(cls, weakref.ref):
         return Reach._reference
-    if _is_numpys(cls, "ndarray"):
+    if _is_numpys(cls, "ndarray") or hasattr(cls, ON_GPU):
         return Reach._array
     if _is_numpys(cls, *_ITERATE):
         return Reach._object
@@ -937,6 +949,8 @@ def says_nothing(cls: Any) -> bool:
 
 
 _ITERATE = ("flatiter", "nditer", "broadcast")
+ON_GPU = "__cuda_array_interface__"
+"""What arrays on a GPU of other libraries (CuPy, Numba) tell of their memory by."""
 
 
 def _hashes(cls: type) -> bool:
