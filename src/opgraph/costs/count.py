@@ -415,7 +415,8 @@ def _traffic(
     if operator.mutated:
         mutated = _mutated(operator, args, kwargs)
         fresh = [t for t in results if all(t is not m for m in mutated)]
-        read = sum(s for t, s in zip(inputs, sizes, strict=True) if t is not kwargs.get("out"))
+        out = tensors_of([kwargs.get("out")])  # what was in it is not read
+        read = sum(s for t, s in zip(inputs, sizes, strict=True) if all(t is not o for o in out))
         return read, sum(map(touched_bytes, [*mutated, *fresh]))
     kept = [sum(p.each(touched_bytes)) for p in map(packed, args) if p is not None]
     return sum(sizes) + sum(kept), written

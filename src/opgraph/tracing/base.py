@@ -34,6 +34,7 @@ from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kernels import MADE_UP
 from opgraph.tracing.capture.kv_cache import cache_in, measured
+from opgraph.tracing.capture.launches import NOT_RUN, launched_in, launches
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.tensors import (
@@ -287,6 +288,8 @@ def _recorded(
     stage.guard.settle(error)  # before there is a graph, which would be looked through, too
     graph = build(recorder, inputs, outputs)
     notes = (*recorder.notes, *substitutes.remarks, *recorder.capture.notes, *_idle(graph))
+    if stage.mode is None and launched_in(graph):
+        notes = (*notes, NOT_RUN)
     ungraded = recorder.ungraded or (recorder.differentiates and error is not None)
     return _Recorded(graph, error, cache, recorder.caught, notes, recorder.misfit, ungraded, alive)
 
@@ -380,6 +383,7 @@ def staged(
             undistribute(modules)
         stand_in(modules, weights, mode)
         stack.enter_context(converted_in_place())
+        imported = guard.when_imported = stack.enter_context(launches())
         if mode is not None:
             stack.enter_context(memory_read(guard.raised))
         if current() is not None:
@@ -390,7 +394,12 @@ def staged(
         args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
             tell = stack.enter_context(true_types(weights.stand_ins()))
-            guard.when_imported = lambda: tell(guard.spaces)
+
+            def imported_now() -> None:
+                imported()
+                tell(guard.spaces)
+
+            guard.when_imported = imported_now
             tell(guard.spaces)
         if warm_up:
             before = Reach.of([module])

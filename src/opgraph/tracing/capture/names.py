@@ -10,12 +10,17 @@ import torch
 
 from opgraph.record.names import canonical
 
+LAUNCHED = "triton"
+"""The namespace of the operators that stand for kernels which a forward launches, by what those are called:
+one called `double` is not torch's."""
+
 
 @lru_cache(maxsize=4096)
 def names(func: Any) -> tuple[str, str, str]:
     """What a torch function is called: as its author spelled it, canonically, and with where it lives."""
     name = spelled(func)
-    return name, canonical(name), target(func)
+    own = getattr(func, "namespace", None) == LAUNCHED
+    return name, name if own else canonical(name), target(func)
 
 
 def spelled(func: Any) -> str:
