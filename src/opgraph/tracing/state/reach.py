@@ -344,6 +344,10 @@ class Reach:
 
     def _dict(self, item: dict[Any, Any]) -> None:
         base = _base(item)
+        module = _whose_globals(item)
+        if module is not None:  # somebody has them for code to run in
+            self._module_kept(module)
+            return
         self._tables.append((item, dict(base.items(item))))
         if base is OrderedDict and vars(item):
             self._own_table(item)
@@ -1141,6 +1145,13 @@ def _looked_up(
     put = [at for at in inside if isinstance(at[0][at[1]], FunctionType)]
     put = [(table, name) for table, name in put if not _is_closed(_home_of(table[name]))]
     return (present, within, libraries, put), places + inside
+
+
+def _whose_globals(table: dict[Any, Any]) -> ModuleType | None:
+    """The module of Python's of which a dictionary is the globals."""
+    name = table.get("__name__") if type(table) is dict and "__spec__" in table else None
+    module = sys.modules.get(name) if type(name) is str else None
+    return module if isinstance(module, ModuleType) and vars(module) is table else None
 
 
 def _put_in() -> dict[str, Any]:
