@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -152,8 +153,12 @@ def test_a_value_that_is_asked_for_behind_a_launch_is_said_to_be_none() -> None:
     assert not model.kept.any()
 
 
-@pytest.mark.parametrize("tracer", ["eager", "dynamo"])
-def test_a_forward_may_be_the_first_to_import_its_kernels(tmp_path: Path, tracer: str) -> None:
+@pytest.mark.parametrize(
+    ("tracer", "interpreted"), [("eager", "0"), ("dynamo", "0"), ("eager", "1")]
+)
+def test_a_forward_may_be_the_first_to_import_its_kernels(
+    tmp_path: Path, tracer: str, interpreted: str
+) -> None:
     (tmp_path / "kernels.py").write_text(
         f"import triton\nimport triton.language as tl\n\n{inspect.getsource(add_one.fn)}",
         "utf-8",
@@ -174,6 +179,7 @@ def test_a_forward_may_be_the_first_to_import_its_kernels(tmp_path: Path, tracer
     run = subprocess.run(
         [sys.executable, "model.py", tracer],
         cwd=tmp_path,
+        env=os.environ | {"TRITON_INTERPRET": interpreted},
         check=False,
         capture_output=True,
         text=True,

@@ -31,8 +31,10 @@ _LAUNCHERS = (
     ("triton.runtime.jit", "JITFunction"),
     ("triton.runtime.autotuner", "Autotuner"),
     ("triton.runtime.autotuner", "Heuristics"),
+    ("triton.runtime.interpreter", "InterpretedFunction"),
 )
-"""What launches a kernel: itself, and what chooses how before, by runs of its own or by rule."""
+"""What launches a kernel: itself, what chooses how before, by runs of its own or by rule, and what runs it
+without a device (TRITON_INTERPRET)."""
 
 
 @contextmanager
