@@ -94,7 +94,7 @@ class Outcome:
     values, as it would not with real ones: an error that the model caught itself. `notes` are remarks on
     the run; `misfit` says that a layer got other sizes than it states; `target` what the kernels are of.
     `gradients` says that these were on, and `ungraded` that the forward failed, or caught a failure, since
-    they were off."""
+    they were off; `of_place` that it failed where it looks whether a tensor is on a GPU."""
 
     tracer: str
     tensors: str
@@ -108,6 +108,7 @@ class Outcome:
     target: Target = field(default_factory=Target)
     gradients: bool = False
     ungraded: bool = False
+    of_place: bool = False
 
     @property
     def too_large(self) -> bool:
@@ -161,6 +162,7 @@ def record(
     gradients: bool = False,
     target: str = "cpu",
     spread: bool = False,
+    placed: bool = False,
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
@@ -171,7 +173,7 @@ def record(
     far, with the failing node marked. `stance` is what `torch.compile` means
     within. Autograd follows where `gradients` are asked for, which is remarked. What runs are the kernels
     of the `target` (see `opgraph.record.targets`). With `spread`, the best of some scores are taken to be
-    each of them equally often, which is remarked.
+    each of them equally often, which is remarked. Tensors that are `placed` say that they are on a GPU.
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
@@ -194,7 +196,7 @@ def record(
                 gradients=gradients,
                 plain=capture is forward,
             ) as stage:
-                substitutes = Substitutes(target, real=real, spread=spread)
+                substitutes = Substitutes(target, real=real, spread=spread, placed=placed)
                 with substitutes.unrefused():
                     run = _recorded(module, stage, substitutes, prepare, capture)
         except BaseException as error:  # noqa: BLE001  (an interrupt, or what cannot be met)
@@ -217,7 +219,7 @@ def record(
         return Outcome(tracer, tensors, None, reason, seconds)
     notes = (*run.notes, *((GRADED,) if gradients else ()))
     return Outcome(tracer, tensors, run.graph, run.error, seconds, run.cache, run.caught, notes,
-                   run.misfit, substitutes.found(), gradients, run.ungraded)  # fmt: skip
+                   run.misfit, substitutes.found(), gradients, run.ungraded, run.of_place)  # fmt: skip
 
 
 GRADED = Remark(
@@ -238,6 +240,7 @@ class _Recorded:
     notes: tuple[str, ...] = ()
     misfit: bool = False
     ungraded: bool = False
+    of_place: bool = False
     alive: Callable[[], bool] = lambda: True
 
 
@@ -291,7 +294,17 @@ def _recorded(
     if stage.mode is None and launched_in(graph):
         notes = (*notes, NOT_RUN)
     ungraded = recorder.ungraded or (recorder.differentiates and error is not None)
-    return _Recorded(graph, error, cache, recorder.caught, notes, recorder.misfit, ungraded, alive)
+    return _Recorded(
+        graph,
+        error,
+        cache,
+        recorder.caught,
+        notes,
+        recorder.misfit,
+        ungraded,
+        recorder.of_place,
+        alive,
+    )
 
 
 def _idle(graph: Graph) -> Iterator[str]:

@@ -117,13 +117,17 @@ def _bytes(module: torch.nn.Module) -> int:
 def trace_either(
     model: Model, example: Example, made_up: Callable[[], bool] = lambda: False, **how: Any
 ) -> list[Outcome]:
-    """One run on fake tensors and, where the values of the data decide the path (or a plain run fails for
-    whatever reason), one in which experts are chosen evenly, if there are any, one in which the inputs have
-    values, if those may help, and at last one on real tensors altogether. The outcome that counts is the
-    last. Where what a run chooses from is `made_up`, as labels are, it is chosen evenly, too."""
+    """One run on fake tensors and, where it failed since none is on a GPU, one in which they say that they
+    are; where the values of the data decide the path (or a plain run fails for whatever reason), one in
+    which experts are chosen evenly, if there are any, one in which the inputs have values, if those may
+    help, and at last one on real tensors altogether. The outcome that counts is the last. Where what a run
+    chooses from is `made_up`, as labels are, it is chosen evenly, too."""
     plain = "tracer" not in how
     attempts = trace_fakes(model, example, **how)
     how["gradients"] = attempts[-1].gradients
+    if attempts[-1].error is not None and attempts[-1].of_place:
+        attempts.append(trace_fake(model, example, placed=True, **how))
+        how["placed"] = attempts[-1].error is None or needs_values(attempts[-1].error)
     # Among ranks, what each is sent hangs on values that a run may take from memory nothing was written to.
     apart = current() is not None and attempts[-1].error is not None
     lacks = apart or _lacks_values(attempts[-1])

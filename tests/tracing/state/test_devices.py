@@ -268,3 +268,51 @@ def test_arrays_and_kernels_of_cupy_are_as_they_were() -> None:
             opgraph.profile(model, x)
         assert (model.seen.get() == 1).all()
         assert torch.equal(model(x), before)
+
+
+def _by_property(x: torch.Tensor, places: torch.Tensor) -> bool:
+    return all(t.is_cuda for t in (x, places))
+
+
+def _by_device(x: torch.Tensor, places: torch.Tensor) -> bool:
+    return x.device.type in ("cuda", "xpu") and places.device == x.device
+
+
+@pytest.mark.parametrize("there", [_by_property, _by_device])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_code_for_a_gpu_alone_is_told_that_its_tensors_are_there(there: Any, mode: str) -> None:
+    class Insists(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            if not there(x, places):
+                raise ValueError("tensors are to be on cuda")
+            with torch.cuda.device(x.device):
+                made = torch.ones(8, device=x.device) + torch.zeros(8).to(self.linear.weight.device)
+            return self.linear(x)[places] + made
+
+    model, x = Insists(), (torch.randn(4, 8), torch.tensor([0, 2]))
+    found = opgraph.profile(model, x, mode=mode)
+    assert found.totals.flops == 2 * 4 * 8 * 8 * (1 if mode == "infer" else 2)
+    assert [a.tensors for a in found.tracing.attempts] == ["fake", "fake"]
+    assert [r.code for r in found.remarks if "on a GPU" in r.text] == ["branch"]
+    assert x[0].device.type == "cpu"
+    assert not x[0].is_cuda
+
+
+def test_code_that_runs_anywhere_is_told_that_its_tensors_are_on_the_cpu() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.is_cuda or x.device.type == "cuda":
+                raise NotImplementedError
+            return self.linear(x)
+
+    found = opgraph.profile(Branches(), torch.randn(4, 8))
+    assert len(found.tracing.attempts) == 1
+    assert not found.remarks

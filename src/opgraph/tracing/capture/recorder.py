@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
-from types import FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -209,6 +209,7 @@ class Recorder:
         self.away: Collection[str] = (
             guard.away if guard else ()
         )  # accelerators that the model is on
+        self.of_place = False  # it failed where it asked whether a tensor is on a GPU
         self.differentiates = False  # asked autograd for something, with gradients off
         self.ungraded = False  # and was refused it
         self._raised_at: Location = (None, None)
@@ -249,6 +250,9 @@ class Recorder:
                     stack.enter_context(each)
                 if self.capture.guard is not None:
                     stack.callback(self.capture.guard.restore_late)
+                if self.substitutes.placed:
+                    self.capture.notes[PLACED] = None
+                    stack.enter_context(_placed())
                 stack.enter_context(self._drawing())
                 try:
                     return self.complete(call()), None
@@ -271,6 +275,7 @@ class Recorder:
     def _failed(self, error: BaseException) -> None:
         """The run is over, and what its frames hold ends while all is as it was within."""
         self._raised_at = raised_location(error.__traceback__)
+        self.of_place = _needs_a_gpu(error.__traceback__)
         if self.capture.guard is not None:
             with self.capture.lock or nullcontext():
                 self.capture.over = True
@@ -796,6 +801,15 @@ class Recorder:
         if func in _GRADIENTS and not _is_grad_enabled():
             self.ungraded = True
 
+    def places(self, kind: str) -> bool | torch.device | None:
+        """What a tensor says of where it is, where that is not the truth: of a kind of accelerator whether
+        it is on one, or without a kind its device."""
+        if self.substitutes.placed:
+            return kind == "cuda" if kind else _GPU
+        if kind in self.away:
+            self.capture.notes[ELSEWHERE] = None
+        return None
+
     def asked(self, tensor: Tensor) -> None:
         """Somebody asks where the memory of a tensor is."""
         if self.capture.guard is not None:
@@ -914,10 +928,10 @@ class _Functions(TorchFunctionMode):
                 capture.told(capture.drawn(args[0]))
             if func in _AS_ARRAYS and not capture.in_node:
                 capture.handed_out(args[0])
-            if func in _PLACES and not capture.in_node and _PLACES[func] in recorder.away:
-                asks = str(sys._getframe(2).f_globals.get("__name__"))
-                if asks.partition(".")[0] != "torch":
-                    capture.notes[ELSEWHERE] = None
+            if func in _PLACES and not capture.in_node and _is_asked(sys._getframe(2)):
+                placed = recorder.places(_PLACES[func])
+                if placed is not None:
+                    return placed
             if func in _OF_AUTOGRAD and not (capture.in_node or _is_grad_enabled()):
                 recorder.differentiates = True
             if func in _NO_NODES:
@@ -976,6 +990,56 @@ ELSEWHERE = Remark(
     "since a run is on the CPU: what it does there alone is not in the graph",
 )
 """The remark on a run in which that was so."""
+PLACED = Remark(
+    "branch",
+    "forward does not run unless its tensors are on a GPU: it was told that they are, and what it would "
+    "run elsewhere is not in the graph",
+)
+"""The remark on a run in which tensors were `placed`."""
+
+
+_GPU = torch.device("cuda", 0)
+
+
+def _is_asked(frame: FrameType) -> bool:
+    """Whether it is a person's or a library's code that asks, and not torch's."""
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package not in ("torch", "opgraph")
+
+
+@contextmanager
+def _placed() -> Iterator[None]:
+    """Within, code that is not torch's is told that fake tensors are on a GPU, and may go there."""
+    plain: Any = FakeTensor.device
+
+    def device(tensor: FakeTensor) -> torch.device:
+        found: torch.device = plain.fget(tensor)
+        return _GPU if _is_asked(sys._getframe(1)) else found
+
+    with (
+        replaced(FakeTensor, "device", property(device, plain.fset)),
+        replaced(torch.cuda.device, "__enter__", lambda _: None),
+        replaced(torch.cuda.device, "__exit__", lambda *_: False),
+    ):
+        yield
+
+
+def _needs_a_gpu(trace: TracebackType | None) -> bool:
+    """Whether an error was raised by code that looks whether something is on a GPU."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and any(
+        "is_cuda" in code.co_names or ("device" in code.co_names and "cuda" in str(code.co_consts))
+        for code in _with_inner(trace.tb_frame.f_code)
+    )
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    """Some code, and what is written within it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _with_inner(inner)
 
 
 def _outside_draws() -> tuple[Any, ...]:
@@ -1042,8 +1106,8 @@ _OF_AUTOGRAD = frozenset({Tensor.grad_fn.__get__, Tensor.grad.__get__})
 _PLACES = {
     getattr(Tensor, f"is_{kind}").__get__: kind for kind in ("cuda", "mps", "mtia", "xpu")
     if hasattr(Tensor, f"is_{kind}")
-}  # fmt: skip
-"""What asks a tensor whether it is on an accelerator of a kind."""
+} | {Tensor.device.__get__: ""}  # fmt: skip
+"""What asks a tensor whether it is on an accelerator of a kind, or, without one, where it is."""
 _AS_ARRAYS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__})
 _AS_VALUES = _AS_ARRAYS | {Tensor.tolist}
 _WATCHED = HANDED_OUT | _NO_NODES | _READ.keys() | _AS_VALUES | _OF_AUTOGRAD | _PLACES.keys()

@@ -105,13 +105,21 @@ class Substitutes:
     """What a target runs instead of torch functions, and which of it was run. On real tensors, which are
     on the CPU, that is what a CPU can run, too; of the rest it is noted that it runs as there."""
 
-    def __init__(self, target: str = "cpu", *, real: bool = False, spread: bool = False) -> None:
+    def __init__(
+        self,
+        target: str = "cpu",
+        *,
+        real: bool = False,
+        spread: bool = False,
+        placed: bool = False,
+    ) -> None:
         self.target = target
         self.device = target.partition(":")[0]
         self._real = real
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[Remark] = []
         self._spread = spread
+        self.placed = placed
         self._best = 0
 
     def table(self) -> dict[Any, Callable[..., Any]]:
