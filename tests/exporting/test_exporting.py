@@ -199,3 +199,17 @@ def test_stablehlo_takes_weights_as_arguments_and_keeps_constants(
     model, example = prepared(Unknown(), torch.zeros(3))
     with pytest.raises(TraceError, match="torch-mlir does not get through: it makes no StableHLO"):
         exporter_for("x.mlir").run(model, example, "export")
+
+
+def test_a_program_that_torch_does_not_write_is_an_error_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thin.py").write_text(
+        "import torch\n\n\nclass Thin(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.weight = torch.nn.Parameter(torch.eye(8).to_sparse())\n\n"
+        "    def forward(self, x):\n        return self.weight @ x\n"
+    )
+    model, file = f"{tmp_path}/thin.py:Thin", str(tmp_path / "thin.pt2")
+    assert main(["export", model, "--input-shape", "8x8", "-o", file]) == 2
+    assert "error: torch.export does not write it: " in capsys.readouterr().err

@@ -14,7 +14,7 @@ from torch import nn
 
 from opgraph.record.errors import SourceError
 from opgraph.sources.building import assemble
-from opgraph.sources.weightless import give_back, weightless
+from opgraph.sources.weightless import give_back, settle, weightless
 
 
 class Tied(nn.Module):
@@ -129,3 +129,19 @@ def test_what_parameters_had_for_a_moment_is_given_back() -> None:
         module = Computed()
     assert module.most - before > 300 * 2**20
     assert resident() - before < 200 * 2**20
+
+
+@pytest.mark.parametrize("pretend", [False, True])
+def test_what_is_sparse_keeps_what_it_stores(pretend: bool) -> None:
+    class Thin(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.eye(8).to_sparse())
+            self.none = torch.zeros(100_000, 100_000, layout=torch.sparse_coo)
+
+    with weightless(pretend=pretend) as moved:
+        model = Thin()
+    settle(model)
+    assert moved.bytes == 0
+    assert torch.equal(model.weight.detach().to_dense(), torch.eye(8))
+    assert model.none.device.type == "cpu"

@@ -168,7 +168,8 @@ class CostedRecord:
 
             notes += assumed(graph)
         if graph.failed is not None:
-            text = f"the forward failed at node {graph.failed.id}: the graph ends there"
+            where = f"the {graph.failed.part} failed at node {graph.failed.id}"
+            text = f"{where}: the graph ends there"
             notes.append(Remark("failed", text))
         return coded(notes)
 

@@ -64,12 +64,12 @@ def profile(
     if GUESSED in found.model.notes:
         tried = "".join(f" ({n})" for n in found.model.notes if n.startswith("tried "))
         raise InputError(
-            f"no inputs were found that {found.model.name} takes: its forward failed{where}: "
+            f"no inputs were found that {found.model.name} takes: its {failed.part} failed{where}: "
             f"{found.failure}{tried}",
             hint="give them (inputs=, kwargs=); partial=True returns the graph up to there",
         )
     error = TraceError(
-        f"the forward of {found.model.name} failed{where}: {found.failure}",
+        f"the {failed.part} of {found.model.name} failed{where}: {found.failure}",
         hint="error.profile holds the graph up to there; partial=True returns it",
     )
     error.profile = found

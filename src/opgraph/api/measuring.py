@@ -84,7 +84,7 @@ def measured_profile(
     failed = profile.graph.failed
     if failed is not None:
         at = f" at {failed.file}:{failed.line}" if failed.file else ""
-        raise TraceError(f"the forward of {profile.model.name} failed{at}: {profile.failure}")
+        raise TraceError(f"the {failed.part} of {profile.model.name} failed{at}: {profile.failure}")
     _refuse_what_does_not_fit(profile, where, asked.memory_limit)
     tell("making weights …")
     example = replace(example, beside=asked.called)

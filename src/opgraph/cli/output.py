@@ -159,7 +159,7 @@ def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
     from opgraph.record.profile import GUESSED
 
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
-    insist(safe(f"error: the forward failed{where}: {profile.failure}", 500))
+    insist(safe(f"error: the {failed.part} failed{where}: {profile.failure}", 500))
     guessed = f"{GUESSED} (--input-shape, --input); " if GUESSED in profile.model.notes else ""
     insist(f"hint: {guessed}the graph holds what ran until then")
     return 1

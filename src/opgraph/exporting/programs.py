@@ -34,10 +34,14 @@ _CLOSE = 1e-3
 
 
 def to_pt2(model: Model, example: Example, _tracer: str) -> Exported:
-    """The program, as `torch.export.save` writes it. Raises `TraceError` when export cannot."""
+    """The program, as `torch.export.save` writes it. Raises `TraceError` when export cannot, or when that
+    does not write what is in it, as weights that are sparse."""
     program, remarks, _ = _program(model, example)
     buffer = io.BytesIO()
-    torch.export.save(program, buffer)
+    try:
+        torch.export.save(program, buffer)
+    except Exception as error:
+        raise TraceError(f"torch.export does not write it: {first_line(error)}") from error
     return Exported(buffer.getvalue(), remarks)
 
 

@@ -251,11 +251,19 @@ class Node:
         return flops / traffic if traffic else None
 
     @property
+    def part(self) -> str:
+        """The part of a run that it is of, in words."""
+        return _PARTS.get(self.phase, "forward")
+
+    @property
     def failure(self) -> str | None:
         """Where and why the model failed here; an error of a layer that a size does not fit says itself
         where ("fc1: Linear takes 16 features, got 8x17")."""
         named = self.error is None or (self.scope and self.error.startswith(f"{self.scope}: "))
         return self.error if named else f"{self.name}: {self.error}"
+
+
+_PARTS = {"backward": "backward", "recompute": "backward", "optimizer": "step of the optimizer"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,8 +223,9 @@ def weightless(*, pretend: bool = False, limit: int = LIMIT) -> Iterator[Moved]:
     """Modules built in this context, in this thread, get parameters on the meta device; with `pretend`,
     fake ones that say they are on the CPU, so that a constructor can run a forward over them.
 
-    Parameters that are shared stay shared. Lazy parameters and those of special classes (quantized
-    ones) are left as they are. `settle` puts pretending ones on the meta device afterwards.
+    Parameters that are shared stay shared. Lazy parameters, those of special classes (quantized ones) and
+    sparse ones, of which nothing else says how much they store, are left as they are. `settle` puts
+    pretending ones on the meta device afterwards.
     """
     moved = Moved(pretend)
     token = _moved.set(moved)
@@ -241,7 +242,8 @@ def weightless(*, pretend: bool = False, limit: int = LIMIT) -> Iterator[Moved]:
 
 def _register_moved(self: nn.Module, name: str, param: Any) -> None:
     moved = _moved.get()
-    if moved is not None and type(param) is nn.Parameter and (moved.mode or not param.is_meta):
+    plain = type(param) is nn.Parameter and param.layout is torch.strided
+    if moved is not None and plain and (moved.mode or not param.is_meta):
         param = moved.twin(param)
     _register(self, name, param)
 
@@ -254,7 +256,7 @@ def pretended(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
     def pretend(tensor: Tensor) -> Tensor | None:
         if isinstance(tensor, FakeTensor):
             return None
-        if tensor.is_meta or type(tensor) is nn.Parameter:
+        if tensor.layout is torch.strided and (tensor.is_meta or type(tensor) is nn.Parameter):
             return FakeTensor(mode, _on_meta(tensor).detach(), torch.device("cpu"))
         return tensor.detach().clone()
 
@@ -328,6 +330,7 @@ class _BigOnMeta(TorchFunctionMode):
             # `pin_memory` and generators do not go with the meta device.
             bare = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "generator", "out")}
             planned = func(*args, **{**bare, "device": "meta"}) if "out" not in kwargs else None
-            if planned is not None and planned.nbytes > self.limit:
+            size = planned.nbytes if planned is not None and planned.layout is torch.strided else 0
+            if size > self.limit:
                 return planned
         return func(*args, **kwargs)

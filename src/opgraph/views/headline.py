@@ -21,7 +21,7 @@ _PLAIN = (
 )
 _IDLE = "{model}, {inputs}: its forward does no work: nothing is computed, and no data is moved."
 _UNMATCHED = "{model}, {inputs}: nothing of the time that was recorded is on a node of this graph."
-_FAILED = "{model}, {inputs}: its forward failed; the figures are those of the part that ran."
+_FAILED = "{model}, {inputs}: its {failing} failed; the figures are those of the part that ran."
 
 _WORDS: Mapping[Bound, tuple[str, str, str]] = {
     Bound.COMPUTE: (
@@ -105,14 +105,19 @@ def longest_wait(costed: CostedRecord) -> tuple[Bound, float]:
 def _sentences(costed: CostedRecord) -> dict[str, str]:
     """The sentence where there is a time, where it is the host's, and where there is none."""
     ways = {"timed": _TIMED, "hosted": _HOSTED, "plain": _PLAIN}
-    return ways if costed.graph.failed is None else dict.fromkeys(ways, _FAILED)
+    failed = costed.graph.failed
+    if failed is None:
+        return ways
+    return dict.fromkeys(ways, _FAILED.replace("{failing}", failed.part))
 
 
 def _idle(costed: CostedRecord) -> str:
     """What is said of a forward in which nothing takes anything, or of which no time is known."""
     works = costed.totals.flops or costed.totals.bytes
-    said = _FAILED if costed.graph.failed is not None else _UNMATCHED if works else _IDLE
-    return said.format(model=safe(costed.profile.model.name), inputs=_inputs(costed))
+    failed = costed.graph.failed
+    said = _FAILED if failed is not None else _UNMATCHED if works else _IDLE
+    return said.format(model=safe(costed.profile.model.name), inputs=_inputs(costed),
+                       failing="" if failed is None else failed.part)  # fmt: skip
 
 
 def _advice(bound: Bound, costed: CostedRecord) -> str:

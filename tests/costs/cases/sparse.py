@@ -86,6 +86,8 @@ CASES = [
     *free("_nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets", QUERIES),
     *case("sparse_mask", DENSE, CSR, bytes=(CSR_BYTES, CSR_BYTES)),
     *free("is_coalesced", COO),
+    *free("sparse_dim", COO),
+    *free("dense_dim", COO),
     # By the values that are there.
     *case("relu", CSR, other=3),
     *case("_pack_padded_sequence", torch.ones(5, 2, 3), torch.tensor([5, 3]), False,

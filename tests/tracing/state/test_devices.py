@@ -15,6 +15,7 @@ from torch._lazy import ts_backend
 from torch.distributed.fsdp import fully_shard
 
 import opgraph
+from opgraph.costs.formulas.linalg import stored
 
 CUDA = pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="there is no CUDA here"))  # fmt: skip
@@ -99,6 +100,30 @@ def test_numbers_that_are_given_on_an_accelerator_are_known(device: str) -> None
     model = Repeats().to(device)
     given = torch.randn(4, 8).to(device), torch.tensor([1, 5], device=device)
     assert opgraph.profile(model, given).totals.flops == 5 * 2 * 4 * 8 * 8
+
+
+@pytest.mark.parametrize("device", [CUDA])
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_weight_on_an_accelerator_is_what_it_was(device: str, layout: str) -> None:
+    class Thin(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(getattr(torch.eye(8, device=device), layout)())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sparse.mm(self.weight, x)
+
+    model, x = Thin(), torch.randn(8, 8, device=device)
+    weight = model.weight
+    before = bits(*stored(weight.detach()))
+    assert opgraph.profile(model, x).totals.flops == 2 * 8 * 8
+    step = opgraph.profile(model, x, mode="train", loss="sum", optimizer="sgd")
+    assert step.totals.coverage == 1.0
+    assert model.weight is weight
+    assert weight.grad is None
+    assert weight.device.type == device
+    assert all(map(torch.equal, bits(*stored(weight.detach())), before))
 
 
 @EVERYWHERE

@@ -236,8 +236,11 @@ SPARSE = frozenset((torch.sparse_coo, *COMPRESSED))
 
 
 def stored(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensors that a sparse tensor is made of; the last one has the values."""
-    with torch._C.DisableTorchFunction():
+    """The tensors that a sparse tensor is made of, the last of which has the values; any other itself."""
+    if tensor.layout not in SPARSE:
+        return (tensor,)
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        tensor = tensor.detach()
         if tensor.layout is torch.sparse_coo:
             return tensor._indices(), tensor._values()
         if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):

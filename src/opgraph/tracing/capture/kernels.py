@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map_only
 
 from opgraph.costs.collectives import written_by
 from opgraph.costs.count import Operator, by_name, cost, tensors_of
-from opgraph.costs.formulas.linalg import SPARSE
+from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage, maker
 from opgraph.record.identity import identity
@@ -86,10 +86,9 @@ class MemoryLog:
     def ignore(self, tensor: Tensor) -> None:
         """The storage of a weight: it is not an activation, as another one may be that comes to its place
         once it is freed."""
-        with suppress(NotImplementedError, RuntimeError):
-            storage = tensor.untyped_storage()
-            key = storage._cdata
-            self._weights[key] = weakref.ref(storage, partial(self._weights.pop, key))
+        for part in stored(tensor):
+            with suppress(NotImplementedError, RuntimeError):
+                _mark(self._weights, part.untyped_storage())
 
     def find(self, tensor: Tensor) -> int | None:
         """The index of the storage of a tensor that is known."""
@@ -105,12 +104,13 @@ class MemoryLog:
         """The index of the tensor's storage, noting it as made by the kernel `born` if it is new; if that
         is known and not only that it is there since, it was `made`.
 
-        None for weights and for tensors without a storage.
+        None for weights and for tensors without a storage; of a sparse one, that of its values.
         """
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
-            return None
+            parts = stored(tensor)
+            return [self.see(p, born, made=made) for p in parts][-1] if len(parts) > 1 else None
         key = storage._cdata
         index = self._index.get(key)
         if index is not None or key in self._weights:
@@ -255,11 +255,13 @@ def _gone() -> None:
 
 
 def storage_key(tensor: Tensor) -> int | None:
-    """What the storage of a tensor is known by; None where it has none."""
+    """What the storage of a tensor is known by, of a sparse one that of its values; None where it has
+    none."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
-        return None
+        parts = stored(tensor)
+        return storage_key(parts[-1]) if len(parts) > 1 else None
 
 
 _WORTH_A_LOOK = 2048
@@ -936,7 +938,7 @@ class KernelCapture(TorchDispatchMode):
         for _, operator, _, _, result in list(self.exchanged):
             for tensor in tensors_of((result,)) if operator is not None else ():
                 waited = any(o is None and r is tensor for _, o, _, _, r in self.exchanged)
-                if tensor.untyped_storage()._cdata in places and not waited:
+                if storage_key(tensor) in places and not waited:
                     self.exchanged.append((len(self.kernels), None, (), {}, tensor))
 
 

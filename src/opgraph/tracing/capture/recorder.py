@@ -36,6 +36,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import _StopRecomputationError
 
 from opgraph.costs.count import Operator, tensors_of
+from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
 from opgraph.record.errors import InputError, first_line
 from opgraph.record.graph import (
@@ -69,7 +70,7 @@ from opgraph.tracing.capture.threads import HandedOver
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.cache import CachedFunction
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
-from opgraph.tracing.fake.weights import Weights
+from opgraph.tracing.fake.weights import Weights, stored_bytes
 from opgraph.tracing.state.guard import HANDED_OUT, RUN_HOOKS, Guard, staying
 from opgraph.tracing.state.process import (
     drawn,
@@ -547,7 +548,7 @@ class Recorder:
         """A copy of a real weight, which stands for it from now on."""
         guard = self.capture.guard
         if guard is not None:
-            guard.spends(weight.nbytes)
+            guard.spends(stored_bytes(weight))
         made = torch.nn.Parameter(weight.detach().clone())
         if guard is not None:
             guard.owns(made)
@@ -561,11 +562,14 @@ class Recorder:
         """A tensor that is there from the beginning and is no input: what an optimizer keeps."""
         if self.capture.fake_mode is None and self.capture.guard is not None:
             self.capture.guard.owns(tensor)
-        self.table.add(tensor, name=name, storage=self.capture.memory.see(local(tensor), 0))
+        for part in (*stored(tensor)[:-1], tensor):  # of a sparse one, where its values are, too
+            self.table.add(part, name=name, storage=self.capture.memory.see(local(part), 0))
 
     def like(self, tensor: Tensor) -> Tensor:
         """A tensor of the same size as one of the run, which no kernel makes."""
         mode = self.capture.fake_mode
+        if tensor.layout in SPARSE:  # which stores as much
+            return tensor.detach().clone()
         if mode is None:
             return torch.empty_like(tensor)
         if is_spread(tensor):
@@ -851,7 +855,7 @@ class Recorder:
             last = len(self.capture.kernels)
             self.records.append(
                 Record("call", "raise", type(error).__name__, call, first=last, last=last,
-                       location=self._raised_at, error=first_line(error))
+                       location=self._raised_at, phase=self.phase, error=first_line(error))
             )  # fmt: skip
             call.nodes += 1
         reason = None if raised is None else misfit(raised)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from opgraph.costs.count import dtype_name, sizes_of
+from opgraph.costs.count import dtype_name, sizes_of, touched_bytes
+from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.graph import NodeKind, Shape, Value, ValueKind, maker
 from opgraph.record.identity import identity
 from opgraph.sources.ranks import local, parts_of
@@ -50,7 +51,8 @@ Look = tuple[Shape, str, int, tuple[int, ...] | None]
 def _look(tensor: Tensor) -> Look:
     shape = sizes_of(tensor)
     try:
-        size = prod(shape) * tensor.dtype.itemsize
+        full = tensor.layout not in SPARSE
+        size = prod(shape) * tensor.dtype.itemsize if full else touched_bytes(tensor)
     except RuntimeError:
         size = 0
     return shape, dtype_name(tensor.dtype), size, _strides(tensor)

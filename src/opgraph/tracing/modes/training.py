@@ -38,6 +38,7 @@ from opgraph.sources.ranks import (
 from opgraph.tracing.base import Capture, Runner, forward
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.values import tensors_in
+from opgraph.tracing.fake.types import is_its_own
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 
 # Activation checkpointing for a step of training: blocks keep their inputs alone, and run again when their
@@ -410,7 +411,7 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
                 continue
             if id(weight) not in found:
                 found[id(weight)] = weight
-                if recorder.capture.fake_mode is None:
+                if recorder.capture.fake_mode is None or is_its_own(weight):
                     found[id(weight)] = recorder.copied(weight)
             table[name] = found[id(weight)]
     if not found:

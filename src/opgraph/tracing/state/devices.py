@@ -9,6 +9,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from opgraph.costs.count import touched_bytes
 from opgraph.record.identity import identity
 from opgraph.tracing.fake.tensors import is_away
 
@@ -44,7 +45,7 @@ class Brought:
             made.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
             if memory.nbytes() != size:  # of what was given back there is none
                 memory.resize_(size)
-        elif self._spends(tensor.nbytes, tensor.device):
+        elif self._spends(touched_bytes(tensor), tensor.device):
             made = tensor.detach().cpu()
         else:
             return None

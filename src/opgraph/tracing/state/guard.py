@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.collectives import WRITES, written_by
+from opgraph.costs.count import touched_bytes
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
 from opgraph.record.errors import TraceError, first_line
@@ -184,7 +185,9 @@ class Guard:
                 for module in stood_for
                 for table, least in ((module._parameters, 0), (module._buffers, REAL_LIMIT))
                 for tensor in table.values()
-                if tensor is not None and is_away(tensor) and tensor.nbytes > least
+                if tensor is not None
+                and is_away(tensor)
+                and tensor.numel() * tensor.element_size() > least
             }
             self._first = _Remembered(self._reach, self)
             self.away = {t.device.type for t in self._reach.tensors.values() if is_away(t)} | {
@@ -367,7 +370,7 @@ class Guard:
         }
         for tensor in Reach.of(around).tensors.values():
             storage = _storage_of(tensor)
-            size = tensor.nbytes if storage is None else storage.nbytes()
+            size = touched_bytes(tensor) if storage is None else storage.nbytes()
             if identity(tensor) in models:
                 continue
             if self.taken + size > self.limit:
@@ -434,7 +437,7 @@ class Guard:
 
     def owns(self, tensor: Tensor) -> None:
         """A tensor was made for the run, and ends with it: there is nothing to bring back."""
-        self._own.add(tensor.untyped_storage()._cdata)
+        self._own.update(part.untyped_storage()._cdata for part in stored(tensor))
 
     def needs(self, live: int, coming: int | None = None) -> None:
         """The run has made tensors of so many bytes, and is about to make more: then the process is looked
