@@ -69,7 +69,8 @@ class Hiding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.layer(x)
-        PUT[self.put](importlib.import_module("opgraph" + "_hidden"), y)
+        name = "_".join(("opgraph", "hidden"))  # no constant has it, as it would behind a "+"
+        PUT[self.put](importlib.import_module(name), y)
         if self.fails:
             raise ValueError("no")
         return y
