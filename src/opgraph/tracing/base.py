@@ -423,7 +423,7 @@ def staged(
                 if guard.interrupted(error):
                     raise
                 guard.settle(error)
-                before.restore()
+                guard.say(before.restore())
                 guard.lacking.clear()
         stack.callback(guard.restore_late)
         modes = [] if mode is None else [weakref.ref(mode)]

@@ -238,9 +238,7 @@ class Recorder:
         handed = HandedOver(self._following, self._lacks)
         self._functions, self.capture.on_orphan = _Functions(self), self._orphan
         try:
-            with ExitStack() as stack:
-                if self.capture.guard is not None:
-                    stack.enter_context(self.capture.guard.running())
+            with ExitStack() as stack:  # signals wait while these are made and left
                 before = _get_current_function_mode_stack(), _get_current_dispatch_mode_stack()
                 stack.enter_context(recorded(lambda: self._beside(*before)))
                 if self.capture.spread:
@@ -255,6 +253,8 @@ class Recorder:
                     self.capture.notes[PLACED] = None
                     stack.enter_context(_placed())
                 stack.enter_context(self._drawing())
+                if self.capture.guard is not None:
+                    stack.enter_context(self.capture.guard.running())
                 try:
                     return self.complete(call()), None
                 except BaseException as error:

@@ -73,7 +73,9 @@ def symbolic_graph(
             raise
         raise TraceError(_reason(error)) from error
     finally:
-        before.restore()  # what the forward has put into its modules are symbols
+        # What the forward has put into its modules are symbols. The guard of the run brings all back, too,
+        # and says what could not be.
+        before.restore()
         vars(module).update(constants)
 
 

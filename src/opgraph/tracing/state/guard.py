@@ -49,6 +49,7 @@ from opgraph.tracing.state.process import (
     Left,
     Settings,
     Signals,
+    all_back,
     behind,
     context_back,
     free_bytes,
@@ -291,7 +292,7 @@ class Guard:
     @contextmanager
     def listening(self, made_here: Callable[[Tensor], bool] = lambda _: False) -> Iterator[None]:
         """Within, the guard itself hears what is written: where nothing is recorded."""
-        with self.running(), _Writes(self, made_here), _Gifts(self, made_here):
+        with _Writes(self, made_here), _Gifts(self, made_here), self.running():
             yield
 
     def is_new(self, tensor: Tensor) -> bool:
@@ -502,7 +503,7 @@ class Guard:
                 effects.end,
                 lambda: self._bring_back(first, self._copies.values(), self._values),
                 lambda: self._each(self._settings.changed(), set_back),
-                lambda: self._reach.restore_last(alone=self.alone()),
+                lambda: self.say(all_back(*self._reach.undoing_last(alone=self.alone()))),
                 self._share,
                 lambda: self.remarks.extend(effects.remarks()),
             ):
@@ -526,14 +527,13 @@ class Guard:
             if not late.is_back:
                 late.is_back = True
                 self._bring_back(late)
-                self._attempt(late.reach.restore_last)
+                self.say(all_back(*late.reach.undoing_last()))
 
     def _bring_back(
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
         with _plainly():
-            for items, back in of.reach.undoing(alone=self.alone()):
-                self._each(items, back)
+            self.say(all_back(*of.reach.undoing(alone=self.alone())))
             grad = _is_grad_enabled()
             _set_grad_enabled(False)  # noqa: FBT003
             try:
@@ -578,30 +578,20 @@ class Guard:
             return not self._others and alone()
         return False
 
+    def say(self, remarks: Iterable[Remark]) -> None:
+        """These remarks, each once."""
+        for each in remarks:
+            if each not in self.remarks:
+                self.remarks.append(each)
+
     def _remark(self, text: str) -> None:
-        remark = Remark("state", text)
-        if remark not in self.remarks:
-            self.remarks.append(remark)
+        self.say((Remark("state", text),))
 
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
-        for item in list(items):
-            try:
-                back(item)
-            except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)
-                self._failed(error)
+        self.say(all_back((items, back)))
 
     def _attempt(self, step: Callable[[], Any]) -> None:
         self._each((step,), lambda step: step())
-
-    def _failed(self, error: BaseException) -> None:
-        if isinstance(error, Left):
-            self._remark(f"{error}: that cannot be taken back")
-            return
-        try:
-            said = first_line(error)
-        except Exception:  # noqa: BLE001  (errors of the model's, too, may answer as they like)
-            said = type(error).__name__
-        self._remark(f"not all is as it was before the run: {said}")
 
     def found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for item in items:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import Context, copy_context
 from copy import copy
@@ -36,11 +36,51 @@ from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatching
 
+from opgraph.record.errors import first_line
+from opgraph.record.remarks import Remark, leave
 from opgraph.record.turns import turn
 
 
 class Left(Exception):
     """What a forward did that cannot be taken back, in words."""
+
+
+Step = tuple[Iterable[Any], Callable[[Any], Any]]
+"""Some things, and how each of them is brought back."""
+
+
+def all_back(*steps: Step) -> list[Remark]:
+    """Bring back each of the things in these steps by itself, whatever another raises; those that raise
+    once more at the end, when what they go by is as it was. What is to be said of those that could not be.
+    """
+    left, failed = [], []
+    for items, back in steps:
+        for item in list(items):
+            error = _raised(back, item)
+            if isinstance(error, Left):
+                left.append(error)
+            elif error is not None:
+                failed.append((back, item))
+    again = [_raised(back, item) for back, item in failed]
+    return [_unrestored(error) for error in (*left, *again) if error is not None]
+
+
+def _raised(back: Callable[[Any], Any], item: Any) -> BaseException | None:
+    try:
+        back(item)
+    except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)
+        return error
+    return None
+
+
+def _unrestored(error: BaseException) -> Remark:
+    if isinstance(error, Left):
+        return Remark("state", f"{error}: that cannot be taken back")
+    try:
+        words = first_line(error)
+    except Exception:  # noqa: BLE001  (errors of the model's, too, may answer as they like)
+        words = type(error).__name__
+    return Remark("state", f"not all is as it was before the run: {words}")
 
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
@@ -101,23 +141,17 @@ def set_back(kept: Kept) -> None:
 def put_back(*also: AbstractContextManager[Any]) -> Iterator[None]:
     """Within, settings, loggers and random numbers may change, and there are these contexts, too. A signal
     waits while they are made and left."""
-    with turn(), warnings.catch_warnings():
-        signals = Signals()
+    with turn(), warnings.catch_warnings(), held() as signals:
+        before, loggers = Settings(), _Loggers()
         try:
-            before, loggers = Settings(), _Loggers()
-            try:
-                with ExitStack() as stack:
-                    for each in also:
-                        stack.enter_context(each)
-                    with signals.let():
-                        yield
-            finally:
-                for setting in before.changed():
-                    with suppress(Exception):  # the others are to be brought back all the same
-                        set_back(setting)
-                loggers.back()
+            with ExitStack() as stack:
+                for each in also:
+                    stack.enter_context(each)
+                with signals.let():
+                    yield
         finally:
-            signals.end()
+            leave(all_back((before.changed(), set_back)))
+            loggers.back()
 
 
 def _settings() -> list[tuple[Any, ...]]:
@@ -734,6 +768,16 @@ class Signals:
             if self._actions[number] is not None:
                 _sigaction(number, self._actions[number], None)
         self.deliver()
+
+
+@contextmanager
+def held() -> Iterator[Signals]:
+    """Within, signals wait, unless they are `let` through."""
+    signals = Signals()
+    try:
+        yield signals
+    finally:
+        signals.end()
 
 
 DROPPED: set[CodeType] = set()

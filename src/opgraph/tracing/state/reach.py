@@ -54,9 +54,18 @@ from torch import Tensor
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from opgraph.record.identity import identity
+from opgraph.record.remarks import Remark, leave
 from opgraph.tracing.fake.types import scales, shared
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
-from opgraph.tracing.state.process import Left, behind, modes_around, own_of
+from opgraph.tracing.state.process import (
+    Left,
+    Step,
+    all_back,
+    behind,
+    held,
+    modes_around,
+    own_of,
+)
 
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
@@ -749,16 +758,13 @@ class Reach:
 
     # And back.
 
-    def restore(self) -> None:
+    def restore(self) -> list[Remark]:
         """Make everything again what it was when it was found, but for the values of tensors, arrays and
-        generators."""
-        for items, back in self.undoing():
-            for item in items:
-                back(item)
+        generators. What is to be said of what could not be. Signals wait meanwhile."""
+        with held():
+            return all_back(*self.undoing())
 
-    def undoing(
-        self, *, alone: bool = True
-    ) -> Iterator[tuple[Iterable[Any], Callable[[Any], Any]]]:
+    def undoing(self, *, alone: bool = True) -> Iterator[Step]:
         """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
         this thread is `alone`, what is in queues and the like may be of another, and is only said."""
         tables, holders, empty = self._tables, self._holders, self._empty
@@ -781,19 +787,11 @@ class Reach:
         yield self._contexts, _context_back
         yield self.caches, _cache_back
 
-    def restore_last(self, *, alone: bool = True) -> None:
+    def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
         """The same of globals of torch and others: the ways back of settings go by them."""
-        for pair in self._spaces:
-            _space_back(pair)
-        for found in self._last:
-            _name_back(found)
-        changed = [pair for pair in self._globals.values() if not _same(*pair) and _new_in(*pair)]
-        by_code = [space for space, before in changed if {*_new_in(space, before)} - _OF_WARNINGS]
-        if by_code and not alone:
-            name = by_code[0].get("__name__")
-            raise Left(f"forward set globals of {name}, or another thread did")
-        for pair in changed:
-            _space_back(pair)
+        yield self._spaces, _space_back
+        yield self._last, _name_back
+        yield self._globals.values(), functools.partial(_own_space_back, alone=alone)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
@@ -815,10 +813,7 @@ def unheard() -> Iterator[None]:
     try:
         yield
     finally:
-        for items, back in found.undoing():
-            for item in items:
-                with suppress(Exception):  # the others are to be brought back all the same
-                    back(item)
+        leave(found.restore())
 
 
 _USUAL: dict[type, Callable[[Reach, Any], None] | None] = {
@@ -1560,9 +1555,10 @@ def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
     if _same(table, before):
         return
     base = _base(table)
-    for key in [key for key in base.keys(table) if key not in before]:
-        base.__delitem__(table, key)
-    base.update(table, before)
+    with suppress(Exception):  # keys may answer as they like when they are compared
+        for key in [key for key in base.keys(table) if key not in before]:
+            base.__delitem__(table, key)
+        base.update(table, before)
     if not _same(table, before) and table is not vars(builtins):  # Python goes by that meanwhile
         base.clear(table)
         base.update(table, before)
@@ -1574,8 +1570,9 @@ def _holder_back(pair: tuple[Any, list[Any]]) -> None:
     if _holds(holder, kept):
         return
     if base is set:  # which goes through the others as before, if nothing but these is touched
-        base.difference_update(holder, set(base.__iter__(holder)).difference(kept))
-        base.update(holder, kept)
+        wanted = set(kept)
+        base.difference_update(holder, set(base.__iter__(holder)).difference(wanted))
+        base.update(holder, wanted)
         if _holds(holder, kept):
             return
     base.clear(holder)
@@ -1649,8 +1646,16 @@ def _new_in(space: dict[str, Any], before: dict[str, Any]) -> list[str]:
     """The attributes of a module that are new or others, or the modules there are; imports stay."""
     return [
         *(n for n, v in before.items() if space.get(n, _MISSING) is not v),
-        *(n for n, v in space.items() if n not in before and getattr(v, "__spec__", None) is None),
+        *(n for n, v in space.items() if n not in before and not _is_imported(v)),
     ]
+
+
+def _is_imported(value: Any) -> bool:
+    """Whether it is a module, or what stands for one that is imported later."""
+    try:
+        return value.__spec__ is not None
+    except Exception:  # noqa: BLE001  (objects may answer as they like)
+        return False
 
 
 def _space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
@@ -1660,6 +1665,16 @@ def _space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
             space[name] = before[name]
         else:
             del space[name]
+
+
+def _own_space_back(pair: tuple[dict[str, Any], dict[str, Any]], *, alone: bool) -> None:
+    """The globals of a module of a person's own, which other threads set, too, but for what warns."""
+    new = () if _same(*pair) else {*_new_in(*pair)}
+    if new and not alone and not _OF_WARNINGS.issuperset(new):
+        name = pair[0].get("__name__")
+        raise Left(f"forward set globals of {name}, or another thread did")
+    if new:
+        _space_back(pair)
 
 
 def _attribute_back(found: tuple[Any, str, Any]) -> None:

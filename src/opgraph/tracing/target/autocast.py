@@ -125,6 +125,13 @@ class Followed:
         self._dtypes: dict[str, torch.dtype] = {}
 
     def __enter__(self) -> None:
+        try:
+            self._follow()
+        except BaseException:  # an interrupt, say
+            self.__exit__()
+            raise
+
+    def _follow(self) -> None:
         cls = torch.amp.autocast_mode.autocast
         around = _nesting() and not any(map(torch.is_autocast_enabled, self._own))
         if around:
@@ -148,16 +155,19 @@ class Followed:
             torch.set_autocast_dtype("cuda", self._dtypes["cuda"])
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        while self._before:
-            setattr(*self._before.pop())
-        self._kept.clear()
-        self._made.clear()
+        try:
+            self._stack.close()
+        finally:
+            while self._before:
+                setattr(*self._before[-1])
+                self._before.pop()
+            self._kept.clear()
+            self._made.clear()
 
     def _put(self, owner: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
         plain = vars(owner)[name]
-        setattr(owner, name, wrapped(plain))
         self._before.append((owner, name, plain))
+        setattr(owner, name, wrapped(plain))
 
     def _init(self, plain: Any) -> Any:
         @wraps(plain)
