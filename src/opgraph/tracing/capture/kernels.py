@@ -859,10 +859,8 @@ class KernelCapture(TorchDispatchMode):
         `key` that was seen before."""
         small = self._cache.small
         if key not in small and _may_be_large(args, tensors):
-            try:
-                with mode:
-                    out = func(*_all_fake(args, mode), **kwargs)
-            except Exception:  # noqa: BLE001  (sizes that depend on data: they are only known for real)
+            known, out = _tried(func, args, kwargs, mode)
+            if not known:
                 return func(*args, **kwargs)
             if any(t.numel() * t.element_size() > REAL_LIMIT for t in tensors_of((out,))):
                 return out
@@ -1000,6 +998,20 @@ def _apart(results: tuple[Any, ...], mode: FakeTensorMode) -> tuple[Any, ...]:
         )
         seen.add(identity(item))
     return tuple(out)
+
+
+def _tried(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: FakeTensorMode
+) -> tuple[bool, Any]:
+    """What an operator gives for fake tensors, and whether that is known: sizes may depend on data."""
+    try:
+        with mode:
+            return True, func(*_all_fake(args, mode), **kwargs)
+    except Exception:  # noqa: BLE001  (they are only known for real)
+        return False, None
+
+
+DROPPED.update((_tried.__code__, KernelCapture._to_come.__code__))
 
 
 def _all_fake(args: Any, mode: FakeTensorMode) -> list[Any]:

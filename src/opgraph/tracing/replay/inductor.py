@@ -51,6 +51,7 @@ from opgraph.tracing.replay.joint import (
     is_again,
     lower_both,
 )
+from opgraph.tracing.state.process import at_work
 from opgraph.tracing.target import Substitutes
 from opgraph.tracing.target.autocast import cuda_autocast
 
@@ -150,7 +151,8 @@ class Compiler:
     def compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Fragment:
         """The kernels of a captured graph; none where the compiler fails, which is kept."""
         try:
-            return schedule(gm, inputs, self.machine, self.autocast, self.target)
+            with at_work():
+                return schedule(gm, inputs, self.machine, self.autocast, self.target)
         except Exception as error:  # noqa: BLE001  (a compiler may raise anything)
             self.failed.append(error)
             return Fragment()

@@ -48,6 +48,7 @@ from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.process import (
     Left,
     Settings,
+    Signalled,
     Signals,
     all_back,
     behind,
@@ -312,7 +313,7 @@ class Guard:
 
     def interrupted(self, error: BaseException) -> bool:
         """Whether an error of a run is not the model's: an interrupt, or a signal's handler raised it."""
-        return isinstance(error, KeyboardInterrupt) or error is self.signals.raised
+        return isinstance(error, (KeyboardInterrupt, Signalled)) or error is self.signals.raised
 
     def raised(self, error: BaseException) -> None:
         """Something raised where nothing is recorded: a run that catches it goes on as it would not with

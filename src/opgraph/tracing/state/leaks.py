@@ -23,6 +23,7 @@ from torch.utils.weak import TensorWeakRef
 from opgraph.record.errors import OpgraphError
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
+from opgraph.tracing.state.process import Signalled
 
 _STEPS = 5
 """From what holds a tensor to whoever has a name, at most so many: each takes a look at everything."""
@@ -50,10 +51,10 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
             del frames
             traceback.clear_frames(each.__traceback__)
             each.__traceback__ = None
-            if not isinstance(each, OpgraphError):  # whose own words say what is to be said
-                each.add_note(
-                    "It was raised here (most recent call last):\n" + "".join(passed).rstrip()
-                )
+            # The words of opgraph's own say what is to be said, and the first place is where it was.
+            said = any(note.startswith(_HERE) for note in getattr(each, "__notes__", ()))
+            if not said and not isinstance(each, (OpgraphError, Signalled)):
+                each.add_note(_HERE + "".join(passed).rstrip())
         vars(each).pop("_torch_dynamo_tracer_output", None)  # all that a compilation had come to
         waiting += each.__cause__, each.__context__
     if backward:
@@ -61,6 +62,7 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
     gc.collect(1)
 
 
+_HERE = "It was raised here (most recent call last):\n"
 _RUNS_BACKWARD = _engine_run_backward.__code__
 """What every backward is run by, whoever asks for one."""
 

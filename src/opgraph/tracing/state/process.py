@@ -19,14 +19,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
 from io import TextIOWrapper
 from operator import attrgetter
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch._C import DispatchKey
@@ -147,7 +147,7 @@ def put_back(*also: AbstractContextManager[Any]) -> Iterator[None]:
             with ExitStack() as stack:
                 for each in also:
                     stack.enter_context(each)
-                with signals.let():
+                with signals.let(plain=False):
                     yield
         finally:
             leave(all_back((before.changed(), set_back)))
@@ -708,20 +708,40 @@ def _handle(before: list[Any]) -> None:
             )  # of the main thread, and nobody else can have changed it
 
 
+class Signalled(BaseException):
+    """Carries what a handler of a person's has raised through code that is not theirs: no `except
+    Exception` on its way takes it. Where that code ends, the error itself is raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+    def add_note(self, note: str) -> None:
+        self.error.add_note(note)
+
+
 class Signals:
     """From its making until its `end`, what signals do in Python, an interrupt by the person above all,
-    waits, but while the model itself runs, which is while it is `let` through. Where Python would drop what
-    a handler raises, it waits for `deliver`."""
+    waits, but while the model itself runs, or opgraph does, which is while it is `let` through. Where
+    Python would drop what a handler raises, it waits for `deliver`."""
+
+    _around: ClassVar[list[Signals]] = []
+    """Those that have begun and not ended, of the thread that handles signals."""
+    _carried: ClassVar[list[BaseException]] = []
+    """What a handler has raised that is on its way, or was, if somebody took that."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, Any]] = []
         self._let = False
+        self._plain = False  # what is let through is raised as it is
         self.raised: BaseException | None = None  # by one of them
         self._handlers: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             found = {n: _signal.getsignal(n) for n in _SIGNALS}
             self._handlers = {n: handler for n, handler in found.items() if callable(handler)}
         self._actions = {number: _action(number) for number in self._handlers}
+        if self._handlers:
+            self._around.append(self)
         try:
             for number in self._handlers:
                 _signal.signal(number, self._heard)
@@ -737,29 +757,45 @@ class Signals:
     def deliver(self) -> None:
         """Handle all that wait, and raise what a handler has raised: of several, with the others in its
         context, the last one's, as in Python."""
+        self._deliver(plain=self._plain)
+
+    def _deliver(self, *, plain: bool) -> None:
         while self.waiting:
             number, frame = self.waiting.pop(0)
             if _is_dropped(frame):
                 frame = sys._getframe(1)
             try:
                 self._handlers[number](number, frame)
-            except BaseException as error:
-                self.raised = error
-                self.deliver()
-                raise
+            except BaseException as error:  # noqa: BLE001  (it is raised below)
+                own = self.raised = _itself(error)
+                self._carried.clear()
+                self._deliver(plain=plain)
+                _again(own) if plain else self._carry(own)
+
+    def _carry(self, error: BaseException) -> NoReturn:
+        if isinstance(error, KeyboardInterrupt):  # which nobody takes by chance
+            _again(error)
+        self._carried[:] = (error,)
+        raise Signalled(error) from error
 
     @contextmanager
-    def let(self) -> Iterator[None]:
-        """Within, they are let through."""
-        before, self._let = self._let, True
+    def let(self, *, plain: bool = True) -> Iterator[None]:
+        """Within, they are let through, as they are where a model runs: it may expect what its own handler
+        raises. Elsewhere, as behind that, nobody takes what one raises."""
+        before, self._let, self._plain = (self._let, self._plain), True, plain
         try:
             self.deliver()
             yield
+        except BaseException as error:
+            if self.raised is not None and any(e is self.raised for e in _led_to(error)):
+                self._carry(self.raised)
+            raise
         finally:
-            self._let = before
+            self._let, self._plain = before
 
     def end(self) -> None:
-        """They do what they did before, and what waited is done."""
+        """They do what they did before, and what waited is done. What a handler has raised in all this time
+        is raised, whoever took it."""
         for number, handler in self._handlers.items():
             if (
                 _signal.getsignal(number) == self._heard
@@ -767,7 +803,35 @@ class Signals:
                 _signal.signal(number, handler)
             if self._actions[number] is not None:
                 _sigaction(number, self._actions[number], None)
-        self.deliver()
+        if self in self._around:
+            self._around.remove(self)
+        plain = not self._around or self._around[-1]._plain
+        self._deliver(plain=plain)
+        if self._handlers and plain and self._carried:
+            _again(self._carried.pop())
+
+
+def _led_to(error: BaseException) -> list[BaseException]:
+    """An error with those that it was made of, or came of."""
+    found = [error]
+    for each in found:
+        for before in (each.__cause__, each.__context__):
+            if before is not None and all(before is not other for other in found):
+                found.append(before)
+    return found
+
+
+def _itself(error: BaseException) -> BaseException:
+    return error.error if isinstance(error, Signalled) else error
+
+
+def _again(error: BaseException) -> NoReturn:
+    """Raise an error in the context that it has."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 @contextmanager
@@ -780,8 +844,16 @@ def held() -> Iterator[Signals]:
         signals.end()
 
 
+def at_work() -> AbstractContextManager[None]:
+    """Within, opgraph itself works for long while a model runs, and takes what is raised: but for what a
+    handler of signals raises."""
+    around = Signals._around[-1:] if threading.current_thread() is threading.main_thread() else []
+    return around[0].let(plain=False) if around and around[0]._let else nullcontext()
+
+
 DROPPED: set[CodeType] = set()
-"""The code of opgraph's own that Python calls as something is freed: what is raised there is dropped."""
+"""The code of opgraph's own in which what is raised is dropped, as by Python where it calls that because
+something is freed: signals wait for as long."""
 
 
 def _is_dropped(frame: Any) -> bool:
