@@ -244,7 +244,7 @@ class Reach:
             [_copied(holder) for holder, _ in self._holders],
             [_copied(holder) for holder in self._empty],
             [dict(vars(cls)) for cls, _ in self._classes],
-            [[held(*place[:2]) for place in places] for places, held in self._by_name()],
+            [[look(*place[:2]) for place in places] for places, look in self._by_name()],
         )
 
     def imported(self, then: _Now) -> None:
@@ -270,9 +270,9 @@ class Reach:
                 members = members.copy()  # noqa: PLW2901  (others go by it, too)
                 _stays(members, was, dict(vars(cls)))
                 self._classes[at] = cls, members
-        for (places, held), values in zip(self._by_name(), named, strict=True):
+        for (places, look), values in zip(self._by_name(), named, strict=True):
             for at, ((holder, name, _), value) in enumerate(zip(places, values, strict=True)):
-                if (now := held(holder, name)) is not value:
+                if (now := look(holder, name)) is not value:
                     places[at] = holder, name, now
 
     def _dictionaries(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
