@@ -225,3 +225,68 @@ def test_a_profile_keeps_no_class_and_no_globals_of_a_model() -> None:
     del space
     gc.collect()
     assert [each() for each in kept] == [None] * len(kept)
+
+
+class Silent(Tensor):
+    """Does not say what autograd knows of it."""
+
+    @property
+    def is_leaf(self) -> bool:
+        raise ValueError("is_leaf")
+
+    @property
+    def grad_fn(self) -> Any:
+        raise ValueError("grad_fn")
+
+
+def _written_views() -> tuple[Tensor, ...]:
+    """Of which torch does not say what made them, since one was written to."""
+    views = torch.ones(4, requires_grad=True).mul(1).split(2)
+    with torch.no_grad():
+        views[0].add_(1)
+    return views
+
+
+def _of_inference() -> tuple[Tensor, ...]:
+    with torch.inference_mode():
+        made = torch.ones(4)
+        return made, made[:2]
+
+
+HELD: dict[str, Callable[[], tuple[Tensor, ...]]] = {
+    "views that were written to": _written_views,
+    "of inference": _of_inference,
+    "of a silent class": lambda: (torch.ones(2).as_subclass(Silent),),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+@pytest.mark.parametrize("reads", [False, True])
+def test_tensors_that_do_not_say_what_made_them_are_as_before(kind: str, reads: bool) -> None:
+    def write(held: tuple[Tensor, ...]) -> None:
+        with torch.inference_mode():
+            for each in held:
+                each.add_(1)
+
+    held = HELD[kind]()
+    before = [(t, t.tolist(), t.data_ptr()) for t in held]
+    profile = opgraph.profile(Changing(held, write, reads=reads), X)
+    assert profile.remarks == () or [r.code for r in profile.remarks] == ["real-tensors"]
+    assert [(t, t.tolist(), t.data_ptr()) for t in held] == before
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_view_knows_what_made_it_when_its_base_was_written_to(several: bool) -> None:
+    base = torch.ones(4, requires_grad=True)
+    views = base.split(2) if several else (base.view(2, 2), base[1:])
+    made_by, versions = [v.grad_fn for v in views], [v._version for v in views]
+
+    def write(held: Any) -> None:
+        with torch.no_grad():
+            held[0].add_(1)
+
+    assert opgraph.profile(Changing([base, views], write), X).remarks == ()
+    assert [v.grad_fn for v in views] == made_by
+    assert [v._version for v in views] == versions
+    torch.cat([v.flatten() for v in views]).sum().backward()
+    assert base.grad is not None

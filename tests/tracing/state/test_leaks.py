@@ -145,6 +145,16 @@ def test_who_keeps_a_fake_tensor(hidden: Any, put: str, fails: bool) -> None:
     assert hidden.table.cache_info().currsize == 0
 
 
+def test_tensors_that_do_not_say_what_made_them_hide_none(hidden: Any) -> None:
+    """Of a view among several that was written to, torch does not say it."""
+    views = torch.ones(4, requires_grad=True).mul(1).split(2)
+    with torch.no_grad():
+        views[0].add_(1)
+    with pytest.raises(RuntimeError):
+        _ = views[0].is_leaf
+    test_who_keeps_a_fake_tensor(hidden, "gradient", fails=False)
+
+
 @pytest.mark.parametrize(
     ("options", "raised"),
     [

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -228,3 +229,25 @@ def test_views_of_what_was_written_to_do_not_stop_a_profile() -> None:
     with torch.no_grad():
         base.add_(1)
     assert opgraph.profile(model, X).totals.flops
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("original", [False, True])
+@pytest.mark.parametrize("strategy", list(ShardingStrategy)[:3])
+def test_there_is_nothing_to_be_said_of_weights_that_fsdp_has_in_one(
+    strategy: ShardingStrategy, original: bool
+) -> None:
+    """Views of them are those of the step before, and what it exchanges has numbers drawn at random."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    wrapped = FullyShardedDataParallel(
+        model, sharding_strategy=strategy, use_orig_params=original, device_id=torch.device("cpu")
+    )
+    wrapped(X).sum().backward()
+    before = [(p, p.detach().clone(), p.grad) for p in wrapped.parameters()]
+    for options in ({}, {"mode": "train", "loss": "sum"}):
+        assert opgraph.profile(wrapped, X, **options).remarks == ()
+    for now, (weight, values, grad) in zip(wrapped.parameters(), before, strict=True):
+        assert now is weight
+        assert now.grad is grad
+        assert torch.equal(now, values)

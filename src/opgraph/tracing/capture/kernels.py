@@ -3,6 +3,7 @@ really runs, notes what it costs, and follows the memory that is made and freed.
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 import weakref
@@ -692,8 +693,9 @@ class KernelCapture(TorchDispatchMode):
         fakes = sum(isinstance(t, FakeTensor) for t in tensors)
         unsent = not fakes and operator.category == "collective" and not is_pretended()
         if (fakes or unsent) and any(isinstance(a, torch.ScriptObject) for a in args):
-            # Torch has a cache of fake calls, too, and fails when it compares these objects.
-            with _uncached(mode):
+            # Torch has a cache of fake calls, too, and fails when it compares these objects. By random
+            # numbers of Python's it numbers these exchanges.
+            with _uncached(mode), _undrawn():
                 out = func(*_all_fake(args, mode), **kwargs)
         elif fakes == len(tensors) and fakes:
             out = func(*args, **kwargs)
@@ -964,6 +966,16 @@ def _uncached(mode: FakeTensorMode) -> Iterator[None]:
         yield
     finally:
         mode.cache_enabled = before
+
+
+@contextmanager
+def _undrawn() -> Iterator[None]:
+    """Within, what is drawn of Python's random numbers is drawn again afterwards."""
+    before = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 def _is_plain(func: Any) -> bool:

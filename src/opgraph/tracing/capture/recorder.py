@@ -54,7 +54,7 @@ from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import recorded, replaced
 from opgraph.record.verify import verify
-from opgraph.sources.ranks import current, is_spread, local, spread_as, transfers
+from opgraph.sources.ranks import is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
 from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
@@ -1047,9 +1047,8 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def _outside_draws() -> tuple[Any, ...]:
-    """Where the random numbers of Python and NumPy are, of those that everybody has in common. Among many
-    ranks not Python's, by which torch numbers what it exchanges."""
-    python = drawn_by_python() if current() is None else None
+    """Where the random numbers of Python and NumPy are, of those that everybody has in common."""
+    python = drawn_by_python()
     numpy = sys.modules.get("numpy") if "numpy.random" in sys.modules else None
     return (python,) if numpy is None else (python, *drawn(numpy))
 

@@ -35,6 +35,24 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
     return {n: getattr(tensor, n) for n in (*vars(tensor), *slots) if hasattr(tensor, n)}
 
 
+def graded(tensor: Tensor, name: str) -> Any:
+    """What autograd says of a tensor by that name, whatever its class makes of it; None where it does not
+    say it: of a view among several that was written to, or of the writes to one of inference."""
+    try:
+        return _OF_TORCH[name].__get__(tensor)
+    except RuntimeError:
+        return None
+
+
+_OF_TORCH: Any = vars(torch._C.TensorBase)
+
+
+def gradient(tensor: Tensor) -> Any:
+    """The gradient of a tensor that has one of its own."""
+    own = graded(tensor, "is_leaf") or graded(tensor, "retains_grad")
+    return graded(tensor, "grad") if own else None
+
+
 def scales(tensor: Tensor) -> list[Tensor]:
     """The tensors by which one that is quantized by channel is read, which lie in the memory of it."""
     if tensor.qscheme() not in (torch.per_channel_affine, torch.per_channel_affine_float_qparams):

@@ -12,6 +12,7 @@ from torch import Tensor
 from opgraph.costs.count import touched_bytes
 from opgraph.record.identity import identity
 from opgraph.tracing.fake.tensors import is_away
+from opgraph.tracing.fake.types import graded
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 _LATER = frozenset({"lazy", "xla"})
@@ -55,8 +56,9 @@ class Brought:
             made.requires_grad_()
         vars(made).update(vars(tensor))
         self.of[identity(tensor)] = made
-        if tensor.is_leaf and tensor.grad is not None:
-            made.grad = self._bring(tensor.grad)
+        gradient = graded(tensor, "grad") if graded(tensor, "is_leaf") else None
+        if gradient is not None:
+            made.grad = self._bring(gradient)
         return made
 
     def _memory(self, tensor: Tensor) -> torch.UntypedStorage | None:

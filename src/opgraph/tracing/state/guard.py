@@ -40,6 +40,7 @@ from opgraph.record.remarks import Remark, apart, leave
 from opgraph.record.turns import replaced, turn
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
+from opgraph.tracing.fake.types import graded, gradient
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, alone, name_of, of_ones_own, standard
 from opgraph.tracing.state.imports import Imports
@@ -538,6 +539,8 @@ class Guard:
             grad = _is_grad_enabled()
             _set_grad_enabled(False)  # noqa: FBT003
             try:
+                self._each(of.tensors, _Looks.memory_back)
+                self._each(of.tensors, self._restore_version)  # by which views know what made them
                 for step in _LOOKS_BACK:
                     self._each(of.tensors, step)
                 self._each(copies, _write_back)
@@ -552,7 +555,7 @@ class Guard:
     def _restore_version(self, look: _Looks) -> None:
         """Autograd counts how often somebody writes to a tensor, whoever does, in whatever thread."""
         tensor, before = look.tensor, look.version
-        if before is None or tensor._version == before:
+        if before is None or graded(tensor, "_version") == before:
             return
         torch._C._autograd._unsafe_set_version_counter((tensor,), (before,))
         storage = _storage_of(tensor)
@@ -774,13 +777,12 @@ class _Looks:
         self.tensor = tensor
         self.cls = type(tensor)
         self.signs = tensor.is_conj(), tensor.is_neg()
-        self.needs_grad = tensor.requires_grad
-        self.grad_fn = _grad_fn(tensor)
-        self.grad = tensor.grad if _is_leaf(tensor) or tensor.retains_grad else None
-        self.others = {
-            n: getattr(tensor, n, None) for n in (_OF_LEAVES if _is_leaf(tensor) else _OF_RESULTS)
-        }
-        self.version = None if tensor.is_inference() else tensor._version
+        self.needs_grad = graded(tensor, "requires_grad")
+        self.grad_fn = graded(tensor, "grad_fn")
+        self.grad = gradient(tensor)
+        names = _OF_LEAVES if graded(tensor, "is_leaf") else _OF_RESULTS
+        self.others = {name: graded(tensor, name) for name in names}
+        self.version = graded(tensor, "_version")
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not _wraps(type(tensor)) else None
         self.moved = False
@@ -797,19 +799,19 @@ class _Looks:
             self.moved = True
 
     def history_back(self) -> None:
-        if _grad_fn(self.tensor) is not self.grad_fn:
+        if graded(self.tensor, "grad_fn") is not self.grad_fn:
             if self.grad_fn is not None:
                 raise Left("forward wrote in place to a tensor that autograd knew")
             _detach(self.tensor)
 
     def needs_back(self) -> None:
-        if self.tensor.requires_grad is not self.needs_grad:
+        if graded(self.tensor, "requires_grad") is not self.needs_grad:
             self.tensor.requires_grad_(self.needs_grad)
 
     def others_back(self) -> None:
         tensor = self.tensor
         for name, value in self.others.items():
-            if getattr(tensor, name, None) is value:
+            if graded(tensor, name) is value:
                 continue
             if name == "retains_grad":
                 raise Left("forward had autograd retain the gradient of a tensor")
@@ -818,34 +820,17 @@ class _Looks:
             setattr(tensor, name, value)
 
     def grad_back(self) -> None:
-        tensor = self.tensor
-        if (_is_leaf(tensor) or tensor.retains_grad) and tensor.grad is not self.grad:
-            tensor.grad = self.grad
+        own = graded(self.tensor, "is_leaf") or graded(self.tensor, "retains_grad")
+        if own and graded(self.tensor, "grad") is not self.grad:
+            self.tensor.grad = self.grad
 
 
-_LOOKS_BACK = (_Looks.memory_back, _Looks.history_back, _Looks.needs_back, _Looks.others_back,
-               _Looks.grad_back)  # fmt: skip
-"""The steps that tensors are brought back in, each of all: a gradient is refused as long as it, or the
-tensor, is otherwise than before."""
+_LOOKS_BACK = _Looks.history_back, _Looks.needs_back, _Looks.others_back, _Looks.grad_back
+"""The steps that tensors are brought back in behind their memory, each of all: a gradient is refused as
+long as it, or the tensor, is otherwise than before."""
 _OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
 _OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 """What else somebody may have told autograd of a tensor."""
-
-
-def _grad_fn(tensor: Tensor) -> Any:
-    """What made a tensor, as far as autograd says it: not of a view among several that was written to."""
-    try:
-        return tensor.grad_fn
-    except RuntimeError:
-        return None
-
-
-def _is_leaf(tensor: Tensor) -> bool:
-    """The same of whether anything made it."""
-    try:
-        return bool(tensor.is_leaf)
-    except RuntimeError:
-        return False
 
 
 def _wraps(cls: type) -> bool:
@@ -856,11 +841,11 @@ def _wraps(cls: type) -> bool:
 def _detach(tensor: Tensor) -> None:
     """Let autograd know nothing of a tensor any more. A view becomes one of its base anew: it cannot be
     detached itself."""
-    base = tensor._base
+    base = graded(tensor, "_base")
     if base is None:
         tensor.detach_()
         return
-    if base.grad_fn is not None:
+    if graded(base, "grad_fn") is not None:
         base.detach_()
     with torch.enable_grad():  # else nobody may write to it in place
         view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -23,6 +23,7 @@ from torch.utils.weak import TensorWeakRef
 from opgraph.record.errors import OpgraphError
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
+from opgraph.tracing.fake.types import graded
 from opgraph.tracing.state.process import Signalled
 
 _STEPS = 5
@@ -134,7 +135,11 @@ def _left(modes: Modes) -> tuple[Left, Left, Left]:
     symbols: Left = [weakref.ref(thing) for thing in found if _is_symbol(thing)]
     fakes: Left = [TensorWeakRef(thing) for thing in found if _is_fake(modes, thing)]
     tensors = (t for t in found if type(t) not in _SYMBOLS and not _is_fake(modes, t))
-    return symbols, fakes, [TensorWeakRef(t) for t in tensors if t.is_leaf and t.grad is not None]
+    return symbols, fakes, [TensorWeakRef(t) for t in tensors if _own_gradient(t) is not None]
+
+
+def _own_gradient(tensor: torch.Tensor) -> Any:
+    return graded(tensor, "grad") if graded(tensor, "is_leaf") else None
 
 
 def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
@@ -256,7 +261,7 @@ def _out_of_gradients(left: list[Any], having: list[torch.Tensor]) -> list[str]:
     """Those of the tensors `having` a gradient that had one of these as such, by name: torch holds it, and
     Python sees no holder."""
     ids = set(map(id, left))
-    found = [t for t in having if t.grad is not None and id(t.grad) in ids]
+    found = [t for t in having if id(_own_gradient(t)) in ids]
     seen = _Holders(having, found)
     seen.look_up(found)
     for tensor in found:

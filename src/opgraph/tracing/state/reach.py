@@ -55,7 +55,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark, leave
-from opgraph.tracing.fake.types import scales, shared
+from opgraph.tracing.fake.types import graded, gradient, scales, shared
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
 from opgraph.tracing.state.process import (
     Left,
@@ -479,9 +479,8 @@ class Reach:
         self.tensors[identity(item)] = item
         if type(item) not in self._types:
             self._class(type(item))
-        grad = item.grad if item.is_leaf or item.retains_grad else None
-        hooks = [getattr(item, name, None) for name in _HOOKS]
-        self._look((item.__dict__, grad, item.grad_fn, *hooks))
+        hooks = [graded(item, name) for name in _HOOKS]
+        self._look((item.__dict__, gradient(item), graded(item, "grad_fn"), *hooks))
         if item.is_quantized and item.device.type != "meta":
             self._look(scales(item))
 
