@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +98,75 @@ def test_a_state_dict_is_recognized(tmp_path: Path, wrap: Any) -> None:
         resolve(saved(tmp_path, wrap(Mine().state_dict())))
 
 
+def archive() -> bytes:
+    """What torch.save writes of a module."""
+    buffer = io.BytesIO()
+    torch.save(Mine(), buffer)
+    return buffer.getvalue()
+
+
+def old() -> bytes:
+    buffer = io.BytesIO()
+    torch.save(Mine(), buffer, _use_new_zipfile_serialization=False)
+    return buffer.getvalue()
+
+
+def damaged() -> bytes:
+    content = bytearray(archive())
+    start = content.index(b"data.pkl") + 60
+    content[start : start + 100] = b"?" * 100
+    return bytes(content)
+
+
+OTHERS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "text": (lambda: b"no model", "torch.{}save("),
+    "noise": (lambda: bytes(range(256)) * 9, "torch.{}save("),
+    "nothing": (lambda: b"", "empty"),
+    "a half": (lambda: archive()[:900], "cut off at its 900 bytes"),
+    "all but the end": (lambda: archive()[:-30], "cut off at its"),
+    "changed": (damaged, "damaged"),
+    "a pointer": (
+        lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+        "git lfs pull",
+    ),
+    "a page": (lambda: b"<!DOCTYPE html><html></html>", "web page"),
+    "tensors": (lambda: b"\x09" + bytes(7) + b'{"a":{}}x', "safetensors"),
+    "a number": (lambda: pickle.dumps(3), "torch.{}save("),
+    "of another time": (old, "--trust"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
-def test_a_file_that_is_something_else(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("no model")
-    with pytest.raises(SourceError):
+def test_a_file_that_is_something_else_says_what_to_do(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    content, hint = OTHERS[kind]
+    (tmp_path / name).write_bytes(content())
+    with pytest.raises(SourceError, match="is not") as caught:
         resolve(str(tmp_path / name))
+    assert hint.format("export." * name.endswith("2")) in (caught.value.hint or "")
+    assert ". This is an internal" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [3, [torch.ones(2)], {"epoch": 3}, None])
+def test_a_checkpoint_without_a_model_says_what_to_do(tmp_path: Path, content: Any) -> None:
+    with pytest.raises(SourceError, match="holds no module, but") as caught:
+        resolve(saved(tmp_path, content))
+    assert "torch.save(model, FILE)" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [(lambda: pickle.dumps(3), "torch.save("), (lambda: old()[:300], "cut off at its 300 bytes")],
+)
+def test_a_trusted_file_that_is_something_else_says_what_to_do(
+    tmp_path: Path, content: Callable[[], bytes], hint: str
+) -> None:
+    (tmp_path / "model.pt").write_bytes(content())
+    with pytest.raises(SourceError, match="cannot be opened") as caught:
+        resolve(str(tmp_path / "model.pt"), BuildOptions(trust=True))
+    assert hint in (caught.value.hint or "")
 
 
 def test_an_exported_program_brings_its_inputs(tmp_path: Path) -> None:

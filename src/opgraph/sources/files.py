@@ -24,7 +24,7 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
     import torch
 
     from opgraph.sources.building import undisturbed
-    from opgraph.sources.untrusted import check_program, check_size
+    from opgraph.sources.untrusted import EXPORTED, check_program, check_size, reason, remedy
 
     if not trust:
         check_size(path)
@@ -35,7 +35,9 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
             # The guards are Python source, and say nothing of what the program costs.
             module = program.module(check_guards=False)
     except Exception as error:
-        raise SourceError(f"{path} is not an exported program: {first_line(error)}") from error
+        raise SourceError(
+            f"{path} is not an exported program: {reason(error)}", hint=remedy(path, EXPORTED)
+        ) from error
     from opgraph.record.profile import ModelInfo
 
     info = ModelInfo(path.name, "file", "torch.export.ExportedProgram", (f"from the file {path}",))
@@ -87,7 +89,10 @@ def _checkpoint(path: Path, options: BuildOptions) -> Model:
     except OpgraphError:
         raise
     except Exception as error:  # a module from a file can have anything in it
-        raise SourceError(f"{path} holds a module that is broken: {first_line(error)}") from error
+        raise SourceError(
+            f"{path} holds a module that is broken: {first_line(error)}",
+            hint="another version of its library may have saved it: name the model's code, model.py:build",
+        ) from error
     cls = type(module)
     from opgraph.record.profile import ModelInfo
 
@@ -127,7 +132,9 @@ def _module(content: Any, path: Path) -> nn.Module:
                 "which has weights but no model",
                 hint="name the model they belong to: its cost does not depend on the weights",
             )
-    raise SourceError(f"{path} holds no module, but {type(content).__name__}")
+    from opgraph.sources.untrusted import SAVED
+
+    raise SourceError(f"{path} holds no module, but {type(content).__name__}", hint=SAVED)
 
 
 def _hints(module: nn.Module) -> dict[str, Any]:

@@ -49,6 +49,63 @@ def check_size(path: Path) -> None:
         raise SourceError(f"{path} holds two members of one name")
 
 
+# What a file is that is none of what torch writes, as far as its first bytes say.
+
+SAVED = "torch.save(model, FILE) writes one that holds a module; or name the model's code: model.py:build"
+EXPORTED = (
+    "torch.export.save(program, FILE) writes one; a module that torch.save writes is named .pt"
+)
+_AGAIN = "save it again, or download it again"
+_OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""What torch wrote before 1.6 begins with: a number of its own, as a pickle."""
+_HEADER = re.compile(rb".{8}\{\s*\"", re.DOTALL)
+"""What a file of safetensors begins with: the length of a table in JSON, and the table."""
+
+
+def remedy(path: Path, otherwise: str = SAVED, *, trusted: bool = False) -> str:
+    """What to do about a file that torch does not read, `trusted` or not; `otherwise` where it says nothing
+    of itself."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(256)
+        size = path.stat().st_size
+    except OSError:
+        return otherwise
+    if not size:
+        return f"the file is empty: {_AGAIN}"
+    if head.startswith(b"version https://git-lfs"):
+        return "it stands for a file of Git LFS, which `git lfs pull` brings"
+    if head.lstrip().startswith(b"<"):
+        return "it is a web page, or XML: the address of the file itself is another"
+    if _HEADER.match(head):
+        return "it is of safetensors, which has weights and no model: name the model they belong to"
+    if head.startswith(_OLD) and not trusted:
+        return f"torch wrote files like it before 1.6, which may run code: {TRUST}"
+    if head.startswith(_OLD) or (head.startswith(b"PK") and not _is_whole(path)):
+        return f"it is damaged, or cut off at its {size:,} bytes: {_AGAIN}"
+    return otherwise
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether an archive is there to its end, and what says what is in it is as it was written."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.filename.endswith(("data.pkl", ".json")) and member.file_size < _SLACK:
+                    archive.read(member)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
+        return False
+    return True
+
+
+def reason(error: Exception) -> str:
+    """The first sentence of an error: torch's go on with guesses."""
+    return _SENTENCES.split(first_line(error))[0]
+
+
+_SENTENCES = re.compile(r"\. (?=[A-Z])")
+
+
 # Checkpoints. A `.pt` file is a pickle, and a pickle can call whatever it names, so only the classes that
 # Ultralytics and torch checkpoints need are let in, and of model classes only the bare object: their
 # constructors, some of which evaluate text, cannot be called from a file.
@@ -92,7 +149,9 @@ def open_checkpoint(path: Path, *, trust: bool = False) -> Any:
                 f"{path} is a TorchScript archive, which has no modules to look into",
                 hint="torch.export.save the model instead, or profile its code: model.py:build",
             ) from error
-        raise SourceError(f"{path} is not a checkpoint: {first_line(error)}") from error
+        raise SourceError(
+            f"{path} is not a checkpoint: {reason(error)}", hint=remedy(path)
+        ) from error
     bare: dict[type, type] = {}
     allowed = [(_allow(name, path, bare), name) for name in wanted]
     import numpy as np
@@ -130,7 +189,10 @@ def _load(path: Path, *, weights_only: bool) -> Any:
             "Unsupported" in text or "allowlist" in text or "unrecognized" in text
         ):
             raise _refuse_pickle(path, "what it should not: " + first_line(error)) from error
-        raise SourceError(f"{path} cannot be opened: {first_line(error)}") from error
+        raise SourceError(
+            f"{path} cannot be opened: {reason(error)}",
+            hint=remedy(path, trusted=not weights_only),
+        ) from error
 
 
 def _allow(name: str, path: Path, bare: dict[type, type]) -> Any:
@@ -266,7 +328,9 @@ def check_program(path: Path) -> None:
     except OpgraphError:
         raise
     except Exception as error:
-        raise SourceError(f"{path} is not an exported program: {first_line(error)}") from error
+        raise SourceError(
+            f"{path} is not an exported program: {reason(error)}", hint=remedy(path, EXPORTED)
+        ) from error
 
 
 def _refuse_program(path: Path, text: str) -> UntrustedFile:
