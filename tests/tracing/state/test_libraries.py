@@ -5,6 +5,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, MutableMapping
+from itertools import count
+from types import ModuleType
+from typing import Any
+
+import accelerate
+import pytest
+import sympy
+import torch
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from dateutil import tz
+from duckdb.experimental.spark.sql.types import DataTypeSingleton, DateType
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import AttentionInterface
+
+import opgraph
 
 OPENS = """
 import io
@@ -29,3 +47,118 @@ for REAL in (False, True):
 def test_what_modules_fill_in_a_library_as_a_forward_is_the_first_to_import_them() -> None:
     """Pillow imports what reads the usual formats at the first `open`: it stays imported, and known."""
     subprocess.run([sys.executable, "-c", OPENS], check=True)
+
+
+class Using(nn.Module):
+    """Uses a library, and then runs a layer."""
+
+    def __init__(self, use: Callable[[], Any], values: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.use, self.values = use, values
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.use()
+        y = self.layer(x)
+        return y * y.sum().item() if self.values else y
+
+
+def _accelerated() -> None:
+    accelerate.Accelerator(cpu=True)
+
+
+def _set_of_accelerate() -> None:
+    GradientState()._set_sync_gradients(False)
+
+
+def _named() -> None:
+    sympy.Dummy("a")
+
+
+def _registered() -> None:
+    AttentionInterface.register("mine", _named)
+
+
+def _a_type() -> None:
+    DateType()
+
+
+def _a_zone() -> None:
+    tz.tzoffset("there", 1234)
+
+
+OF_ACCELERATE = [cls._shared_state for cls in (PartialState, AcceleratorState, GradientState)]
+OF_ZONES = [vars(tz.tzoffset)[f"_TzOffsetFactory__{n}"] for n in ("instances", "strong_cache")]
+
+
+@pytest.mark.parametrize(
+    ("use", "kept"),
+    [
+        (_accelerated, OF_ACCELERATE),
+        (_set_of_accelerate, OF_ACCELERATE),
+        (_named, [vars(sympy.Dummy)]),
+        (_registered, [AttentionInterface._global_mapping]),
+        (_a_type, [DataTypeSingleton._instances]),
+        (_a_zone, OF_ZONES),
+    ],
+    ids=["deeper within", "shared", "a number", "of a class above", "of its class", "weakly"],
+)
+def test_what_a_class_keeps_for_all_its_objects(use: Callable[[], Any], kept: list[Any]) -> None:
+    before = [dict(each) for each in kept]
+    options: dict[str, Any]
+    for options in ({}, {"mode": "train"}):
+        for values in (False, True):
+            profile = opgraph.profile(Using(use, values), torch.ones(4, 8), **options)
+            assert [dict(each) for each in kept] == before
+            assert not [remark for remark in profile.remarks if remark.code == "state"]
+    use()
+    assert [dict(each) for each in kept] != before  # or nothing was to be seen
+    for each, was in zip(kept, before, strict=True):
+        if isinstance(each, MutableMapping):
+            each.clear()
+            each.update(was)
+
+
+def test_a_library_forgets_no_thread_that_goes_on() -> None:
+    """It would start another at each profile."""
+
+    def running() -> int:
+        return sum(isinstance(each, type(tqdm.monitor)) for each in threading.enumerate())
+
+    model = Using(_a_bar, values=False)
+    opgraph.profile(model, torch.ones(4, 8))
+    assert tqdm.monitor is not None
+    before = running()
+    opgraph.profile(model, torch.ones(4, 8))
+    assert running() == before
+
+
+def _a_bar() -> None:
+    with tqdm(total=1) as bar:
+        bar.update()
+
+
+class Numbered:
+    """How many libraries number their objects."""
+
+    numbers = count()
+
+    def __init__(self) -> None:
+        self.number = next(Numbered.numbers)
+
+
+def _numbered() -> int:
+    return numbered.Numbered().number  # type: ignore[name-defined,no-any-return] # noqa: F821
+
+
+def test_numbers_that_a_class_of_a_library_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    library: Any = ModuleType("numbered")
+    library.__file__ = "/site-packages/numbered.py"
+    made = type(_numbered)(Numbered.__init__.__code__, vars(library))
+    members = {"__init__": made, "__module__": "numbered", "numbers": count()}
+    library.Numbered = type("Numbered", (), members)
+    monkeypatch.setitem(sys.modules, "numbered", library)
+    monkeypatch.setitem(globals(), "numbered", library)
+    assert _numbered() == 0
+    opgraph.profile(Using(_numbered, values=True), torch.ones(4, 8))
+    assert _numbered() == 1

@@ -15,13 +15,14 @@ import re
 import sys
 import threading
 import weakref
+from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
-from inspect import getattr_static
+from inspect import getattr_static, getmro
 from itertools import chain
 from logging import Logger
 from mmap import mmap
@@ -83,6 +84,8 @@ _LEAVES = frozenset({
     MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType,
 })  # fmt: skip
 """Types of what holds nothing that can be changed."""
+_ALONE = _LEAVES | {FunctionType, staticmethod, classmethod, tuple, frozenset, type, ABCMeta}
+"""Types of what classes have that holds nothing which they keep."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
 _CONTAINERS = frozenset({dict, OrderedDict, defaultdict, list, set, deque})
 _MISSING: Any = object()
@@ -197,6 +200,8 @@ class Reach:
     _types: set[type] = field(default_factory=set)
     _waiting: list[Any] = field(default_factory=list)
     _theirs: list[Iterable[Any]] = field(default_factory=list)
+    _for_all: list[type] = field(default_factory=list)
+    _told: set[int] = field(default_factory=set)
     _own: bool = True
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _shows: dict[type, tuple[tuple[Any, ...], bool]] = field(default_factory=dict)
@@ -292,6 +297,10 @@ class Reach:
         while self._theirs:
             self._look(self._theirs.pop())
             self._follow()
+        for cls in self._for_all:
+            self._kept_for_all(cls)
+        self._for_all.clear()
+        self._follow()
         self.tells_fakes = tells  # what libraries keep is not what the model says
         for holder, names in self._libraries.values():
             table = vars(holder)
@@ -568,7 +577,7 @@ class Reach:
 
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
-        names, stored, said, parts = _named(code)
+        (names, stored, said), parts = _named(code), _looked_for(code)
         if identity(space) not in self.spaces:
             self.spaces[identity(space)] = space
             self._own_space(space)
@@ -582,7 +591,10 @@ class Reach:
         present, within, libraries, put = _present(code, names, space)
         found = [table[name] for table, name in put]
         for table, each in within:
-            self._within(table, each)
+            key = identity(table if each is None else table.get(each))
+            if key not in self._told:
+                self._told.add(key)
+                self._within(table, each)
         self._said |= said
         for holder in libraries:
             self._libraries.setdefault(identity(holder), (holder, set()))[1].update(said)
@@ -634,6 +646,8 @@ class Reach:
             self._assigned(_named(value.__code__)[1], value.__globals__)
             self._last += self._names[at:]
             del self._names[at:]
+        elif isinstance(value, type) and not _opaque(value.__module__):
+            self._for_all.append(value)
         elif isinstance(value, type):
             self._class(value)
         elif (
@@ -649,6 +663,42 @@ class Reach:
         else:
             torchs = (type(value).__module__ or "").startswith("torch.")
             self._theirs.append((value, getattr(value, "__dict__", None) if torchs else None))
+
+    def _kept_for_all(self, cls: type) -> None:
+        """What a library's class has, and what is in the containers there."""
+        if cls in self._types:  # the model's classes are below it
+            return
+        members = dict(vars(cls))
+        self._classes.append((cls, members))
+        if not _ALONE.issuperset(map(type, members.values())):
+            held = [v for v in members.values() if type(v) not in _ALONE]
+            self._shallow(held, cls.__module__)
+
+    def _shallow(self, items: Iterable[Any], home: str, depth: int = 3) -> None:
+        """What a library keeps: what is in containers and in objects of its own classes, and in those that
+        these have, but not further."""
+        for item in items:
+            cls = type(item)
+            if cls in _ALONE or identity(item) in self._seen:
+                continue
+            if isinstance(item, Tensor) or is_iterator(cls):
+                self._look((item,))
+                continue
+            held: list[Any] = []
+            if isinstance(item, (dict, list, set, deque)):
+                self._seen.add(identity(item))
+                held = _held_by(item)
+                found: list[Any] = self._tables if isinstance(item, dict) else self._holders
+                found.append((item, _copied(item)))
+            table = None if isinstance(item, type) else getattr(item, "__dict__", None)
+            if type(table) is dict and (
+                cls.__module__ == "weakref" or _related(cls.__module__, home)
+            ):
+                self._seen.add(identity(table))
+                self._tables.append((table, table.copy()))
+                held += table.values()
+            if held and depth:
+                self._shallow(held, home, depth - 1)
 
     def _module(self, module: ModuleType, names: frozenset[str], parts: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
@@ -1005,24 +1055,24 @@ def _installed(name: str) -> bool:
 
 _Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]
 """What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names."""
-_Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str], frozenset[str]]
+_Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str]]
 _NAMED: dict[int, tuple[CodeType, _Names]] = {}
+_LOOKED_FOR: dict[int, tuple[CodeType, frozenset[str]]] = {}
 """What code names, by its id, with the code itself so that the id stays its own."""
 
 
 def _named(code: CodeType) -> _Names:
-    """The names in some code and in the functions within it: all of them; what it assigns; what may be the
-    name of an attribute that it sets of something, or has set by another function; and parts of the names
-    by which it looks attributes up."""
+    """The names in some code and in the functions within it: all of them; what it assigns; and what may be
+    the name of an attribute that it sets of something, or has set by another function."""
     known = _NAMED.get(identity(code))
     if known is None:
         if len(_NAMED) > MOST:
             _NAMED.clear()
+            _LOOKED_FOR.clear()
             _PRESENT.clear()
         names, stored, said = set(code.co_names), set(_assigned(code)), set(_set_on(code))
         by_text = not names.isdisjoint(_BY_TEXT)
         looks_up = not names.isdisjoint(_LOOKS_UP)
-        parts = set(_made(code)) if looks_up else set()
         for constant in code.co_consts:
             if type(constant) is str and constant.isidentifier():
                 said.add(constant)
@@ -1031,15 +1081,26 @@ def _named(code: CodeType) -> _Names:
             if type(constant) is str and (constant in _TELLING or by_text):
                 names.add(constant)
             if isinstance(constant, CodeType):
-                inner, more, others, made = _named(constant)
+                inner, more, others = _named(constant)
                 names |= inner
                 stored |= more
                 said |= others
-                parts |= made
         if _IMPORTS.search(code.co_code[::2]):
             names.add("__package__")
-        found = frozenset(names), frozenset(stored), frozenset(said), frozenset(parts)
-        known = _NAMED[identity(code)] = (code, found)
+        known = _NAMED[identity(code)] = (
+            code,
+            (frozenset(names), frozenset(stored), frozenset(said)),
+        )
+    return known[1]
+
+
+def _looked_for(code: CodeType) -> frozenset[str]:
+    """Parts of the names by which some code, and the functions within it, look attributes up."""
+    known = _LOOKED_FOR.get(identity(code))
+    if known is None:
+        looks_up = not _LOOKS_UP.keys().isdisjoint(code.co_names)
+        own = frozenset(_made(code) if looks_up else ())
+        known = _LOOKED_FOR[identity(code)] = code, own.union(*map(_looked_for, _inner(code)))
     return known[1]
 
 
@@ -1134,7 +1195,7 @@ def _looked_up(
                 own = dict(vars(value))
                 within += _told(value, names)
                 within += ((own, n) for n in names & own.keys() if type(own[n]) in _CONTAINERS)
-        elif type(value) in (FunctionType, _LRU) and _is_closed(value.__module__):
+        elif type(value) in _CALLED_BY_NAME and _is_closed(value.__module__):
             within += _kept_by(value)
     put = [at for at in inside if isinstance(at[0][at[1]], FunctionType)]
     put = [(table, name) for table, name in put if not _is_closed(_home_of(table[name]))]
@@ -1201,20 +1262,35 @@ def _changeable(
 
 
 def _told(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """What methods of a library's class itself, of these names, change: the class, and what they keep; and
-    the globals that its objects set as they are made, entered and left."""
-    for name in _SETTING & vars(cls).keys():
-        method = vars(cls)[name]
-        if isinstance(method, FunctionType) and _named(method.__code__)[1]:
-            yield {name: method}, name
-    for name in names & vars(cls).keys():
-        method = vars(cls)[name]
-        if isinstance(method, (classmethod, staticmethod)):
-            yield {cls.__name__: cls}, cls.__name__
-            yield from _kept_by(method.__func__)
+    """What a library's class keeps for all its objects; and what its methods of these names change, and
+    those that make objects and are called as they are entered and left."""
+    if _opaque(cls.__module__):
+        for name in _SETTING & vars(cls).keys():
+            method = vars(cls)[name]
+            if isinstance(method, FunctionType) and _named(method.__code__)[1]:
+                yield {name: method}, name
+        for name in names & vars(cls).keys():
+            method = vars(cls)[name]
+            if isinstance(method, (classmethod, staticmethod)):
+                yield {cls.__name__: cls}, cls.__name__
+                yield from _kept_by(method.__func__)
+        return
+    yield from _shared_by(cls)
+    for function in _called(cls, names):
+        if not _opaque(_behind(function)[-1].__globals__.get("__name__")):
+            yield from _kept_by(function)
 
 
-_SETTING = frozenset({"__init__", "__enter__", "__exit__"})
+def _shared_by(cls: type) -> Iterator[tuple[dict[str, Any], str]]:
+    """A class of a library's, those above it, and its own."""
+    for each in (*cls.__mro__, *getmro(type(cls))):
+        if not _opaque(each.__module__) and _is_closed(each.__module__):
+            yield {each.__name__: each}, each.__name__
+
+
+_SETTING = frozenset({"__new__", "__init__", "__post_init__", "__init_subclass__", "__enter__",
+                      "__exit__"})  # fmt: skip
+_CALLED_BY_NAME = (FunctionType, MethodType, _LRU)
 _BY_NAME = frozenset({"setattr", "delattr", "vars"})
 _FILL = frozenset({"pop", "update", "setdefault", "clear"})
 _ADD = frozenset({"append", "add", "insert", "extend", "remove", "discard"})
@@ -1222,10 +1298,12 @@ _FILLS = re.compile(_any_of("STORE_SUBSCR", "DELETE_SUBSCR"))
 
 
 def _behind(value: Any) -> list[Any]:
-    """A function of a library, and those that are behind it: what a decorator made it of."""
+    """A function of a library, and those behind it: what a decorator made it of, and that of a method."""
     found = [value]
-    while type(value) is _LRU or (type(value) is FunctionType and "__wrapped__" in vars(value)):
-        value = value.__wrapped__
+    while type(value) in (_LRU, MethodType) or (
+        type(value) is FunctionType and "__wrapped__" in vars(value)
+    ):
+        value = value.__func__ if type(value) is MethodType else value.__wrapped__
         if any(value is each for each in found):  # it leads to itself
             break
         found.append(value)
@@ -1233,58 +1311,90 @@ def _behind(value: Any) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _helpers(function: FunctionType) -> tuple[FunctionType, ...]:
-    """A function, and those of the same module that it calls by name or as methods of classes there, and
-    those that they call."""
-    found = {function: None}
+def _helpers(function: FunctionType) -> tuple[tuple[FunctionType, ...], tuple[Any, ...]]:
+    """A function of a library, and those that it calls by name or as methods of classes that it names, and
+    those that they call, of the same package; with these classes, and the objects of which they are
+    methods."""
+    found: dict[FunctionType, None] = {function: None}
+    kept: list[Any] = []
+    home = function.__globals__.get("__name__")
     for each in (waiting := [function]):
         names = _named(each.__code__)[0]
         for name in names & each.__globals__.keys():
-            for value in _called(each.__globals__[name], names):
-                value = _behind(value)[-1]  # noqa: PLW2901
+            value = each.__globals__[name]
+            if isinstance(value, type) and _related(value.__module__, home):
+                kept.append(value)
+            for part in _called(value, names):
+                *above, last = _behind(part)
                 if (
-                    isinstance(value, FunctionType)
-                    and value.__globals__ is function.__globals__
-                    and value not in found
+                    isinstance(last, FunctionType)
+                    and _related(last.__globals__.get("__name__"), home)
+                    and last not in found
                 ):
-                    found[value] = None
-                    waiting.append(value)
-    return tuple(found)
+                    found[last] = None
+                    waiting.append(last)
+                    kept += (m.__self__ for m in above if type(m) is MethodType)
+    return tuple(found), tuple(kept)
+
+
+def _related(one: Any, other: Any) -> bool:
+    """Whether modules of Python's are one and the same, or of the same installed package."""
+    return one == other or (
+        type(one) is type(other) is str
+        and one.partition(".")[0] == other.partition(".")[0]
+        and not _opaque(one)
+    )
 
 
 def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
-    """A function, or those methods of a class that are called where these names are."""
-    if not isinstance(value, type):
-        yield value
-    elif not value.__flags__ & _IMMUTABLE:
-        own = vars(value)
-        yield from (getattr(own[n], "__func__", own[n]) for n in own.keys() & (names | _SETTING))
+    """A function, those of a module, or those methods of a class that are called where these names are."""
+    if isinstance(value, ModuleType):
+        space = vars(value)
+        found = [space[name] for name in names & space.keys()]
+    elif isinstance(value, type):
+        found = [vars(type(value)).get("__call__")]
+        for name in names | _SETTING:
+            home = next((vars(each) for each in value.__mro__ if name in vars(each)), None)
+            found += _parts(home[name]) if home else ()
+    else:
+        found = [value]
+    for each in found:
+        if isinstance(_behind(each)[-1], FunctionType):
+            yield each
 
 
 def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
     """What a function of a library keeps among its globals: what it and its helpers assign, the containers
-    that they fill, objects of its module's own classes, loggers; of one with a cache, that; and what a
-    decorator keeps with the function that it was given."""
+    that they fill, objects of its package's own classes, also of which they are methods, what classes that
+    they name keep, loggers; of one with a cache, that; and what a decorator keeps with the function that it
+    was given."""
     *above, function = _behind(value)
     yield from (({"cache": each}, "cache") for each in above if type(each) is _LRU)
     if not isinstance(function, FunctionType):
         return
-    space, helpers = function.__globals__, _helpers(function)
+    helpers, others = _helpers(function)
+    home = function.__globals__.get("__name__")
     fills = any(_fills_any(each.__code__) for each in helpers)
     for each in helpers:
+        space = each.__globals__
         names, stored = _named(each.__code__)[:2]
         for name in names & space.keys():
             kept = space[name]
-            own = type(kept).__module__ == space["__name__"] and hasattr(kept, "__dict__")
+            own = _related(type(kept).__module__, home) and hasattr(kept, "__dict__")
             own = own and not isinstance(kept, (int, type, FunctionType))
             if (fills and type(kept) in _CONTAINERS and kept is not sys.modules) or own:
                 yield space, name
         if stored:
             yield {each.__name__: each}, each.__name__
-        if "getLogger" in names:
+        if "getLogger" in names and space is function.__globals__:
             yield vars(Logger.manager), "loggerDict"
-        if each is not function or above:
+        if above or (each is not function and space is function.__globals__):
             yield vars(each), None
+    for item in (*others, *(each.__self__ for each in above if type(each) is MethodType)):
+        if isinstance(item, type):
+            yield from _shared_by(item)
+        else:
+            yield {"object": item}, "object"
 
 
 def _fills_any(code: CodeType) -> bool:
@@ -1608,7 +1718,9 @@ def _object_back(found: tuple[Any, type, Any]) -> None:
         _KIND.__set__(item, cls)
     if type(table) is not dict or item.__dict__ is table:
         return
-    if item.__dict__ is item.__dict__:  # else it is made each time
+    if (
+        _has_table(cls) and item.__dict__ is item.__dict__
+    ):  # else it is another's, or made each time
         object.__setattr__(item, "__dict__", table)
 
 
@@ -1703,11 +1815,19 @@ def _cache_back(pair: tuple[Any, int]) -> None:
         cached.cache_clear()
 
 
+def _goes_on(value: Any) -> bool:
+    """Whether something is a thread that runs: a library that forgot it would start another."""
+    return isinstance(value, threading.Thread) and value.is_alive()
+
+
 def _class_back(pair: tuple[type, dict[str, Any]]) -> None:
     cls, members = pair
     now = cls.__dict__
     if len(now) == len(members) and all(map(is_, now.values(), members.values())):
         return
+    if _is_closed(cls.__module__):
+        live = {name: value for name, value in now.items() if _goes_on(value)}
+        members = members | live
     for name in [
         n for n, v in now.items() if n not in members and (n[:2] + n[-2:] != "____" or callable(v))
     ]:
