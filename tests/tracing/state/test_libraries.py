@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from itertools import count
 from types import ModuleType
@@ -117,6 +118,33 @@ def test_what_a_class_keeps_for_all_its_objects(use: Callable[[], Any], kept: li
         if isinstance(each, MutableMapping):
             each.clear()
             each.update(was)
+
+
+class Lazy(OrderedDict[str, Any]):
+    """Looks its entries up as it is asked, as the mappings of the automatic classes of transformers do: one
+    that is not to be had is an error for all."""
+
+    def keys(self) -> Any:
+        raise ValueError("Could not find it")
+
+    values = items = __iter__ = __len__ = __setitem__ = keys
+
+
+def _looked_up() -> None:
+    OrderedDict.__setitem__(lazily.Registry.known, "new", 1)  # type: ignore[name-defined] # noqa: F821
+
+
+def test_a_mapping_of_a_library_that_answers_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    library: Any = ModuleType("lazily")
+    library.__file__ = "/site-packages/lazily.py"
+    known = Lazy()
+    OrderedDict.__setitem__(known, "old", 0)
+    library.Registry = type("Registry", (), {"__module__": "lazily", "known": known})
+    monkeypatch.setitem(sys.modules, "lazily", library)
+    monkeypatch.setitem(globals(), "lazily", library)
+    for values in (False, True):
+        opgraph.profile(Using(_looked_up, values), torch.ones(4, 8))
+        assert list(OrderedDict.items(known)) == [("old", 0)]
 
 
 def test_a_library_forgets_no_thread_that_goes_on() -> None:

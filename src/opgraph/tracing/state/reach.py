@@ -1628,11 +1628,17 @@ def _order(holder: Any) -> Any:
     return next(base for base in (list, set, deque) if isinstance(holder, base))
 
 
+def _fill(table: dict[Any, Any], entries: Mapping[Any, Any]) -> None:
+    base = _base(table)
+    for key, value in entries.items():
+        base.__setitem__(table, key, value)
+
+
 def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
     """Whether a dictionary has the same entries in the same order."""
     base = _base(table)
     return (
-        len(table) == len(before)
+        base.__len__(table) == len(before)
         and all(map(is_, base.values(table), before.values()))
         and all(map(is_, base.keys(table), before))
     )
@@ -1667,10 +1673,10 @@ def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
     with suppress(Exception):  # keys may answer as they like when they are compared
         for key in [key for key in base.keys(table) if key not in before]:
             base.__delitem__(table, key)
-        base.update(table, before)
+        _fill(table, before)
     if not _same(table, before) and table is not vars(builtins):  # Python goes by that meanwhile
         base.clear(table)
-        base.update(table, before)
+        _fill(table, before)
 
 
 def _holder_back(pair: tuple[Any, list[Any]]) -> None:
@@ -1698,7 +1704,8 @@ _WAITERS = "_waiters"
 
 
 def _held_by(part: Any) -> list[Any]:
-    return list(part.values() if isinstance(part, dict) else part)
+    held = _copied(part)
+    return list(held.values()) if isinstance(held, dict) else held
 
 
 def _unused(found: tuple[Any, list[tuple[Any, list[Any]]]]) -> None:
