@@ -105,6 +105,9 @@ OF_ZONES = [vars(tz.tzoffset)[f"_TzOffsetFactory__{n}"] for n in ("instances", "
     ids=["deeper within", "shared", "a number", "of a class above", "of its class", "weakly"],
 )
 def test_what_a_class_keeps_for_all_its_objects(use: Callable[[], Any], kept: list[Any]) -> None:
+    at_first = [dict(each) for each in kept]
+    for each in kept if kept is OF_ACCELERATE else ():  # other tests may have used it
+        each.clear()
     before = [dict(each) for each in kept]
     options: dict[str, Any]
     for options in ({}, {"mode": "train"}):
@@ -114,7 +117,7 @@ def test_what_a_class_keeps_for_all_its_objects(use: Callable[[], Any], kept: li
             assert not [remark for remark in profile.remarks if remark.code == "state"]
     use()
     assert [dict(each) for each in kept] != before  # or nothing was to be seen
-    for each, was in zip(kept, before, strict=True):
+    for each, was in zip(kept, at_first, strict=True):
         if isinstance(each, MutableMapping):
             each.clear()
             each.update(was)

@@ -609,6 +609,10 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
         e.is_closed(), e.get_debug(), len(getattr(e, "_ready", ())),
         len(getattr(e, "_scheduled", ()))),
     ("sqlite3", "Connection"): lambda c: (c.total_changes, c.in_transaction, c.row_factory),
+    ("numba.typed.typedlist", "List"): lambda held: pickle.dumps(list(held)),
+    ("numba.typed.typeddict", "Dict"): lambda held: pickle.dumps(list(held.items())),
+    ("_box", "Box"): lambda made: pickle.dumps(
+        [getattr(made, name) for name in type(made)._numba_type_.struct]),
 }  # fmt: skip
 """Classes whose objects stand for what is outside of Python, by module and name, and what they say of it.
 To set it again would make them say what is not so."""
@@ -1099,6 +1103,18 @@ def _fusions() -> Any:
     return found
 
 
+def _drawn(numba: Any) -> list[tuple[Any, Any]]:
+    """Where each of the generators is of code that Numba compiled, in this thread, and its state."""
+    places = numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()
+    return [(place, numba.rnd_get_state(place)) for place in places]
+
+
+def _drawn_back(numba: Any, before: list[tuple[Any, Any]]) -> None:
+    for place, state in before:
+        if numba.rnd_get_state(place) != state:
+            numba.rnd_set_state(place, state)
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
     ("logging", _loggers, _loggers_back),
@@ -1115,6 +1131,7 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
     ("cv2", lambda c: c.getNumThreads(), lambda c, before: c.setNumThreads(before)),
     ("cv2", lambda c: c.useOptimized(), lambda c, on: c.setUseOptimized(on)),
+    ("numba._helperlib", _drawn, _drawn_back),
     ("tracemalloc", lambda t: t.is_tracing() and t.get_traceback_limit(), _traces),
 )  # fmt: skip
 """More of the process, by the module that has it: what it is, and how it is set."""

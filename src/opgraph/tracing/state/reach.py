@@ -71,11 +71,16 @@ from opgraph.tracing.state.process import (
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
 
-_OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "opgraph", "builtins"}
+_COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm"})
+"""Packages that make machine code of Python functions as these are called: what they keep of it in Python
+is one with what they keep in C, which nobody can put back."""
+_OPAQUE = (
+    frozenset(sys.stdlib_module_names) | _COMPILERS | {"torch", "numpy", "opgraph", "builtins"}
+)
 """Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
 knows by name."""
-_CLOSED = frozenset({"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
-                     "_abc", "typing", "inspect", "_weakref"})  # fmt: skip
+_CLOSED = _COMPILERS | {"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
+                        "_abc", "typing", "inspect", "_weakref"}  # fmt: skip
 """Packages whose objects are their own business."""
 _LEAVES = frozenset({
     int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
@@ -454,6 +459,10 @@ class Reach:
             self._tables.append((table, table.copy()))
             self._objects.append((item, type(item), table))  # which keeps the table with it
             self._look(table.values())
+
+    def _compiled(self, item: Any) -> None:
+        """What a compiler made of a function, which may run in Python, too."""
+        self._look((getattr(item, "__wrapped__", None),))
 
     def _slot(self, slot: Any, item: Any) -> None:
         """What a descriptor gives of an object, or that it gives nothing; not what is made each time."""
@@ -957,6 +966,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._array
     if _is_numpys(cls, *_ITERATE):
         return Reach._object
+    if (cls.__module__ or "").partition(".")[0] in _COMPILERS:
+        return Reach._compiled
     if issubclass(cls, (dict, list, set, deque, tuple)) or _keeps(cls):
         return Reach._object
     return None
