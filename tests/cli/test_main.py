@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 from contextlib import redirect_stdout
 
 import pytest
@@ -85,8 +86,13 @@ def test_importing_does_not_import_torch():
         ),
         (["profile", "resnet18", "-o", "/nowhere/x.json"], "/nowhere/x.json", ""),
         (["profile", "resnet18", "-o", "x.xyz"], ".xyz", ".json"),
-        (["profile", "nowhere.json"], "nowhere.json", ""),
-        (["fit", "nowhere.json", "--hardware", "l4"], "there is no file nowhere.json", ""),
+        (["profile", "nowhere.json"], "nowhere.json", "it was looked for in /"),
+        (["fit", "nowhere.json", "--hardware", "l4"], "no file nowhere.json", "looked for in /"),
+        (["profile", "/nowhere/a.pt"], "there is no file /nowhere/a.pt", "no folder /nowhere"),
+        (["profile", f"{__file__}x.py"], "there is no file", "did you mean test_main.py"),
+        (["profile", "nowhere.py:build"], "there is no file nowhere.py", "looked for in /"),
+        (["profile", str(Path(__file__).parent)], "has no config.json", "save_pretrained"),
+        (["profile", "no.such:Model"], "there is no module no.such", ""),
         (["profile", __file__], "no file that holds a model", f"{__file__}:build"),
         (["profile", "resnet18.onnx"], "no source knows a model resnet18.onnx", "resnet18"),
         (["profile", "x" * 5000 + ".json"], "cannot read", ""),

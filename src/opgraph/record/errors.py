@@ -15,6 +15,7 @@ Each has a one-line message and, where it helps, a one-line `hint`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -104,3 +105,13 @@ def first_line(error: BaseException) -> str:
     if text.endswith(":") and len(lines) > 1:
         text = f"{text} {lines[1]}"
     return text if len(text) <= 300 else text[:299] + "…"
+
+
+def beside(path: str) -> str:
+    """A hint for a file that is not there: those of like names in its folder, or where that is."""
+    folder, name = os.path.split(path)
+    try:
+        there = os.listdir(folder or ".")  # noqa: PTH208
+    except (OSError, ValueError):
+        return f"there is no folder {folder}, seen from {os.getcwd()}"  # noqa: PTH109
+    return did_you_mean(name, there) or f"it was looked for in {os.path.realpath(folder)}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from opgraph.record.errors import ProfileError
+from opgraph.record.errors import ProfileError, beside
 from opgraph.record.kinds import Mode, Run
 from opgraph.record.profile import (
     FORMAT,
@@ -53,7 +53,8 @@ def load(path: str | os.PathLike[str]) -> ProfileRecord:
         text = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # a ValueError for a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else None
-        raise ProfileError(f"cannot read {path!s:.200}: {reason or error}") from error
+        hint = beside(str(path)) if isinstance(error, FileNotFoundError) else None
+        raise ProfileError(f"cannot read {path!s:.200}: {reason or error}", hint=hint) from error
     try:
         return loaded(text)
     except ProfileError as error:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import SourceError, did_you_mean, first_line
+from opgraph.record.errors import SourceError, beside, did_you_mean, first_line
 from opgraph.sources.base import BuildOptions, Model, without_arguments
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _load(home: str) -> Any:
             return importlib.import_module(home)
     path = Path(home).resolve()
     if not path.is_file():
-        raise SourceError(f"there is no file {home}")
+        raise SourceError(f"there is no file {home}", hint=beside(home))
     name = path.stem if _is_free(path.stem) else f"{path.stem}_py"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import OpgraphError, SourceError, first_line
+from opgraph.record.errors import OpgraphError, SourceError, beside, first_line
 from opgraph.sources.base import BuildOptions, Model, without_arguments
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class FileSource:
     def build(self, spec: str, options: BuildOptions) -> Model:
         path = Path(spec)
         if not path.is_file():
-            raise SourceError(f"there is no file {spec}")
+            raise SourceError(f"there is no file {spec}", hint=beside(spec))
         program = path.suffix == ".pt2"
         without_arguments(options, f"what {path.name} holds", dtype=not program)
         if program:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.record.errors import SourceError, UnknownModel, one_of
+from opgraph.record.errors import SourceError, UnknownModel, beside, one_of
 from opgraph.record.remarks import no_effect
 from opgraph.record.turns import turn, uncollected
 from opgraph.record.versions import plug_ins, require_torch
@@ -166,8 +166,10 @@ def find(spec: str) -> tuple[Source, str]:
         raise _no_model_in(spec)
     if _looks_like_a_repository(spec) or Path(spec).is_dir():
         return sources()["hf"], spec
-    if Path(spec).suffix in (*FILES, ".json"):
-        raise SourceError(f"there is no file {spec}")
+    if Path(spec).suffix in (*FILES, ".json", ".py", ".safetensors") or spec[:1] in "./~":
+        raise SourceError(f"there is no file {spec}", hint=beside(spec))
+    if "." in prefix and rest.isidentifier():
+        raise UnknownModel(f"there is no module {prefix}, in this folder or installed")
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
 

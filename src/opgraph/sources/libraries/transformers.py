@@ -359,7 +359,10 @@ def configuration_file(name: str) -> Path:
     if (folder / CONFIG).is_file():
         return folder / CONFIG
     if folder.is_dir():
-        raise SourceError(f"the folder {name} has no {CONFIG}")
+        raise SourceError(
+            f"the folder {name} has no {CONFIG}",
+            hint=f"`save_pretrained` writes one; another file is named itself: {name.rstrip('/')}/model.pt",
+        )
     return _cached(name) or _downloaded(name)
 
 
