@@ -6,8 +6,8 @@ import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 from tests.conftest import DATA

@@ -207,6 +207,7 @@ def test_a_replayed_graph_is_in_no_total_and_that_is_said() -> None:
             self.linear(self.x)
             with torch.cuda.graph(self.graph), torch.no_grad():
                 self.y = self.linear(self.x)
+            self.graph.replay()  # or nobody knows what is in `y`
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.x.copy_(x)
@@ -237,7 +238,7 @@ def test_weights_that_are_sharded_on_a_gpu_are_profiled_and_left() -> None:
         gradients = bits(*(p.grad.to_local() for p in model.parameters()))
         for mode in ("infer", "train"):
             found = opgraph.profile(model, x, mode=mode)
-            assert sum(n.flops.total for n in found.graph.nodes if n.op == "linear") > 0
+            assert sum(n.flops for n in found.graph.nodes if n.op == "linear") > 0
         assert all(map(torch.equal, bits(*(p.to_local() for p in model.parameters())), before))
         now = bits(*(p.grad.to_local() for p in model.parameters()))
         assert all(map(torch.equal, now, gradients))
