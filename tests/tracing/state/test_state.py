@@ -70,6 +70,7 @@ from torchvision import get_image_backend, set_image_backend
 
 import opgraph
 from opgraph.record.errors import TraceError
+from opgraph.tracing.state import guard as guarding
 from opgraph.tracing.state.effects import alone
 from opgraph.tracing.state.guard import guarded
 from opgraph.tracing.state.process import drawn, drawn_by_python
@@ -1645,6 +1646,24 @@ def _by_a_name_that_is_made() -> Any:
     late = importlib.import_module("late_" + "c")
     late.FLAG = 2
     return late
+
+
+def test_a_module_that_is_there_is_not_looked_at_as_one_that_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dynamo asks for thousands by name."""
+    heard: list[str] = []
+
+    class Asking(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            importlib.import_module("torch.nn.functional")
+            importlib.import_module("tabnanny")
+            return x @ x.T
+
+    monkeypatch.delitem(sys.modules, "tabnanny", raising=False)
+    monkeypatch.setattr(guarding.Guard, "_imported", lambda _, names, __: heard.extend(names))
+    opgraph.profile(Asking(), torch.randn(2, 2))
+    assert heard == ["tabnanny"]
 
 
 @pytest.mark.parametrize("change", [_by_attributes, _by_names, _by_a_name_that_is_made])

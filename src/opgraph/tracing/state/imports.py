@@ -18,7 +18,7 @@ from opgraph.record.turns import is_mine
 from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
 
 _FIRST = "_find_and_load"
-"""What Python calls to import a module that is not there yet, whoever asks for it."""
+"""What Python calls to import a module that is not there yet, and `importlib` for any."""
 
 
 class Imports:
@@ -46,8 +46,8 @@ class Imports:
             setattr(importing, _FIRST, self._plain)
 
     def _imported(self, name: str, import_: Any) -> Any:
-        if not is_mine() or getattr(self._within, "one", False):  # that another one imports
-            return self._plain(name, import_)
+        if name in sys.modules or not is_mine() or getattr(self._within, "one", False):
+            return self._plain(name, import_)  # it is there, or another one imports it
         self._within.one, before, then = True, set(sys.modules), self._before()
         try:
             with _undisturbed(), self._plainly():
