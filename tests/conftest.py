@@ -45,7 +45,12 @@ LIVE = {"resnet18", "bert", "gpt2", "yolov8n", "shown"}
 """The fixtures that trace a model."""
 
 
+FIRST = ("tests/tracing/state/", "tests/tracing/hard/test_random_models.py")
+"""Tests that look through all objects of the process many times, before others import millions of them."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     for item in items:
         if isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames):
             item.add_marker("live")
