@@ -71,7 +71,7 @@ from opgraph.tracing.state.process import (
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
 
-_COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm"})
+_COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
 """Packages that make machine code of Python functions as these are called: what they keep of it in Python
 is one with what they keep in C, which nobody can put back."""
 _OPAQUE = (
