@@ -1191,6 +1191,8 @@ class Drawing(nn.Module):
         sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
         torch._C._set_fwd_grad_enabled(False)
         torch.jit.set_fusion_strategy([("STATIC", 1)])
+        torch._C._jit_set_profiling_executor(False)
+        torch._C._jit_set_profiling_mode(False)
         return x * number + noise
 
 
@@ -1199,13 +1201,21 @@ LOOP = asyncio.SelectorEventLoop()
 LOOP.close()
 
 
+INTERPRETER: tuple[tuple[Callable[[Any], Any], Any], ...] = (
+    (torch.jit.set_fusion_strategy, []), (torch._C._jit_set_profiling_executor, True),
+    (torch._C._jit_set_profiling_mode, True),
+)  # fmt: skip
+
+
 def process() -> Any:
     umask = os.umask(0o022)
     os.umask(umask)
-    fusions = torch.jit.set_fusion_strategy([])  # nothing else says it
-    torch.jit.set_fusion_strategy(fusions)
+    interpreter = []
+    for put, other in INTERPRETER:  # nothing else says it
+        interpreter.append(put(other))
+        put(interpreter[-1])
     return (
-        umask, fusions, os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE),
+        umask, interpreter, os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE),
         signal.getitimer(signal.ITIMER_REAL), signal.pthread_sigmask(signal.SIG_BLOCK, []), time.tzname,
         decimal.getcontext(), decimal.getcontext().prec, asyncio.get_event_loop_policy()._local._loop,
         socket.getdefaulttimeout(), sys.get_int_max_str_digits(), threading.getprofile(),

@@ -1096,11 +1096,19 @@ def _traces(tracemalloc: Any, frames: int) -> None:
         raise Left("forward stopped tracemalloc, which has forgotten what it had noted")
 
 
-def _fusions() -> Any:
-    """How torch's interpreter puts operators together: only what sets it says what it was."""
-    found = torch._C._jit_set_fusion_strategy([])
-    torch._C._jit_set_fusion_strategy(found)
+def _exchanged(put: Callable[[Any], Any], other: Any) -> Any:
+    """What is set, where only what sets it says what it was."""
+    found = put(other)
+    put(found)
     return found
+
+
+_EXCHANGED: tuple[tuple[Callable[[Any], Any], Any], ...] = (
+    (torch._C._jit_set_fusion_strategy, []),
+    (torch._C._jit_set_profiling_executor, True),
+    (torch._C._jit_set_profiling_mode, True),
+)
+"""How torch's interpreter puts operators together and optimizes, with a value to ask by."""
 
 
 def _drawn(numba: Any) -> list[tuple[Any, Any]]:
@@ -1222,7 +1230,7 @@ _FIXED: tuple[Setting, ...] = (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda before: torch.autograd.set_detect_anomaly(*before),
     ),
-    (_fusions, torch._C._jit_set_fusion_strategy),
+    *((partial(_exchanged, put, other), put) for put, other in _EXCHANGED),
     (torch.backends.flags_frozen, _frozen),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
