@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import accelerate
+import networkx as nx
 import pytest
 import sympy
 import torch
@@ -167,6 +168,29 @@ def test_a_library_forgets_no_thread_that_goes_on() -> None:
 def _a_bar() -> None:
     with tqdm(total=1) as bar:
         bar.update()
+
+
+@nx._dispatchable  # type: ignore[untyped-decorator]
+def _nodes(graph: Any) -> Any:
+    return graph.number_of_nodes()
+
+
+def _a_path() -> int:
+    return int(_nodes(nx.from_numpy_array(torch.ones(3, 3).numpy())))
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "train"}], ids=["infer", "train"])
+@pytest.mark.parametrize("values", [False, True])
+def test_functions_that_a_library_compiles_as_they_are_called(
+    values: bool, options: dict[str, Any]
+) -> None:
+    """It gives them other code, whose names it puts into its module."""
+    model = Using(_a_path, values)
+    for _ in range(2):
+        profile = opgraph.profile(model, torch.ones(4, 8), **options)
+        assert not [remark for remark in profile.remarks if remark.code == "state"]
+    assert _a_path() == 3
+    assert nx.empty_graph(4).number_of_nodes() == 4
 
 
 class Numbered:

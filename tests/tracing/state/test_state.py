@@ -733,6 +733,9 @@ class Measured(np.ndarray):
 
     of: ClassVar[Any] = [0]
 
+    def tobytes(self, *args: Any) -> Any:
+        raise NotImplementedError("units have no bytes")
+
 
 def _taken() -> Any:
     lock = threading.Lock()
@@ -849,6 +852,10 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "thread": (Working, lambda held: (held.args.append(1), setattr(held, "count", 2))),
     "polynomial": (lambda: np.poly1d([1.0, 2.0]), lambda held: held.__setitem__(0, 3.0)),
     "attribute of an array": (lambda: np.ones(2).view(Measured), lambda held: held.of.append(1)),
+    "memory of an array of another class": (
+        lambda: np.ones(2).view(Measured).copy(),
+        lambda held: held.__setitem__(0, 5),
+    ),
     "text": (lambda: io.StringIO("a"), lambda held: held.write("text")),
     "bytes": (lambda: bytearray(2), lambda held: held.append(1)),
     "element of XML": (lambda: ET.XML("<a><b/></a>"),
@@ -903,7 +910,7 @@ def _seen(held: Any) -> Any:
     if isinstance(held, np.poly1d):
         return held.c.tolist()
     if isinstance(held, Measured):
-        return held.of[:]
+        return held.of[:], held.tolist()
     if isinstance(held, ValueError):
         return held.args, getattr(held, "__notes__", None)
     if isinstance(held, (Counter, Renamed, nn.Parameter)):

@@ -920,8 +920,9 @@ def _memory(item: Any, *, within: bool) -> tuple[int, Callable[[], Callable[[], 
     if not writeable and not _could_be_written_to(item):
         return 0, lambda: lambda: None
     looks = {name: getattr(item, name) for name in ("dtype", "shape", "strides")}
+    look = partial(_array_back, item, looks, item.dtype.names, writeable)
     return 0 if within else item.nbytes, lambda: partial(
-        _array_back, item, None if within else item.copy(), looks, item.dtype.names, writeable
+        look, None if within else _bare(item).copy()
     )
 
 
@@ -957,7 +958,13 @@ def _could_be_written_to(array: Any) -> bool:
     return True
 
 
-def _array_back(array: Any, kept: Any, looks: dict[str, Any], names: Any, writeable: bool) -> None:
+def _bare(array: Any) -> Any:
+    """The same memory as an array of NumPy's own class, whatever a subclass makes of its methods."""
+    own = sys.modules["numpy"].ndarray
+    return own.view(array, own)
+
+
+def _array_back(array: Any, looks: dict[str, Any], names: Any, writeable: bool, kept: Any) -> None:
     if names is not None and looks["dtype"].names != names:
         looks["dtype"].names = names
     if kept is not None and array.nbytes != kept.nbytes:
@@ -967,10 +974,10 @@ def _array_back(array: Any, kept: Any, looks: dict[str, Any], names: Any, writea
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that nobody should
                 setattr(array, name, value)
-    if kept is not None and array.tobytes() != kept.tobytes():
+    if kept is not None and _bare(array).tobytes() != kept.tobytes():
         if not array.flags.writeable:
             array.flags.writeable = True
-        array[...] = kept
+        _bare(array)[...] = kept
     if array.flags.writeable is not writeable:
         array.flags.writeable = writeable
 

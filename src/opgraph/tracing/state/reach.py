@@ -1054,7 +1054,26 @@ def _opaque(name: str | None) -> bool:
     top = name.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     own = top in sys.stdlib_module_names and file.endswith(".py")
-    return top in _OPAQUE and not (own and not file.startswith(os.path.dirname(os.__file__)))  # noqa: PTH120
+    if top in _OPAQUE:
+        return not (own and not file.startswith(os.path.dirname(os.__file__)))  # noqa: PTH120
+    return _installed(name) and _remakes(vars(sys.modules[name]), name)
+
+
+def _remakes(space: Mapping[str, Any], home: str) -> bool:
+    """Whether functions of a library's module, or of its classes, give others the code that they run, as
+    one does that compiles functions as these are called: what it keeps of them is one with that code."""
+    return any(
+        _remakes(vars(value), home) if isinstance(value, type) else _sets_code(value.__code__)
+        for each in list(space.values())
+        for value in _parts(each)
+        if type(value) is FunctionType or (isinstance(value, type) and value.__module__ == home)
+    )
+
+
+def _sets_code(code: CodeType) -> bool:
+    return ("__code__" in code.co_names and "__code__" in _set_on(code)) or any(
+        map(_sets_code, _inner(code))
+    )
 
 
 @functools.lru_cache(maxsize=4096)
