@@ -1077,13 +1077,16 @@ def _loop_back(events: Any, before: Any) -> None:
 def _configured_back(of: Any, before: Context) -> None:
     """Bring back what was set in modules of settings, which are variables of the context: those of Dynamo,
     of TorchInductor, of how torch saves."""
+    now = copy_context()
+    changed = {v for v in {*now, *before} if now.get(v, before) is not before.get(v, before)}
+    if not any(v.name.replace(".", "").isidentifier() for v in changed):  # as settings are called
+        return
     for module in list(sys.modules.values()):
         if type(module).__base__ is not of.ConfigModule and type(module) is not of.ConfigModule:
             continue
         for name, entry in module._config.items():
-            value = before.run(entry.user_override.get)
-            if entry.user_override.get() is not value:
-                entry.user_override.set(value)
+            if entry.user_override in changed:
+                entry.user_override.set(before.run(entry.user_override.get))
                 module._hash_dirty_var.set(True)
                 module._mark_get_dict_dirty(name)
 
