@@ -1056,18 +1056,21 @@ def _opaque(name: str | None) -> bool:
     own = top in sys.stdlib_module_names and file.endswith(".py")
     if top in _OPAQUE:
         return not (own and not file.startswith(os.path.dirname(os.__file__)))  # noqa: PTH120
-    return _installed(name) and _remakes(vars(sys.modules[name]), name)
+    return _installed(name) and _remakes(sys.modules[name])
 
 
-def _remakes(space: Mapping[str, Any], home: str) -> bool:
+def _remakes(module: ModuleType) -> bool:
     """Whether functions of a library's module, or of its classes, give others the code that they run, as
     one does that compiles functions as these are called: what it keeps of them is one with that code."""
-    return any(
-        _remakes(vars(value), home) if isinstance(value, type) else _sets_code(value.__code__)
-        for each in list(space.values())
-        for value in _parts(each)
-        if type(value) is FunctionType or (isinstance(value, type) and value.__module__ == home)
-    )
+    spaces: list[Any] = [module]
+    for space in spaces:
+        for value in chain.from_iterable(map(_parts, list(vars(space).values()))):
+            if type(value) is FunctionType:
+                if value.__globals__ is vars(module) and _sets_code(value.__code__):
+                    return True
+            elif isinstance(value, type) and value.__module__ == module.__name__:
+                spaces += () if value in spaces else (value,)
+    return False
 
 
 def _sets_code(code: CodeType) -> bool:
