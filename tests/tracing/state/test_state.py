@@ -491,6 +491,58 @@ def test_a_backward_through_a_forward_before_the_profile_still_works() -> None:
     assert model.layer.weight.grad is not None
 
 
+class Remembering(nn.Module):
+    """Has its last result, with all that made it, and looks at values if it `reads`."""
+
+    def __init__(self, *, reads: bool) -> None:
+        super().__init__()
+        self.layer, self.last, self.reads = nn.Linear(8, 8), torch.ones(4, 8), reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = self.layer(x).tanh() * self.last
+        return self.last * self.last.sum().item() if self.reads else self.last
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_backward_after_a_step_that_went_through_results_from_before_it(*, reads: bool) -> None:
+    plain = Remembering(reads=reads)
+    model = copy.deepcopy(plain)
+    for each in (plain, model):
+        each(X)
+        if each is model:
+            profile = opgraph.profile(model, X, mode="train", loss=torch.mean)
+            assert any("free nothing" in remark.text for remark in profile.remarks)
+        each(X).sum().backward()
+    assert torch.equal(model.layer.weight.grad, plain.layer.weight.grad)
+
+
+def test_a_step_without_results_from_before_frees_what_it_saves() -> None:
+    model = Remembering(reads=False)
+    with torch.no_grad():
+        model(X)
+    remarks = opgraph.profile(model, X, mode="train", loss=torch.mean).remarks
+    assert not any("free nothing" in remark.text for remark in remarks)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_weights_that_a_context_keeps_are_computed_by_each_run(mode: str) -> None:
+    def made(*, before: bool) -> opgraph.Profile:
+        model = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
+        with nn.utils.parametrize.cached():
+            result = model(X) if before else X
+            kept = model.weight if before else None
+            profile = opgraph.profile(model, X, mode=mode)
+            if before:
+                assert model.weight is kept
+                result.sum().backward()
+                assert all(p.grad is not None for p in model.parameters())
+        return profile
+
+    first, second = made(before=False), made(before=True)
+    assert second.totals == first.totals
+    assert second.remarks == first.remarks
+
+
 def test_a_checkpoint_before_the_profile_is_not_run_for_it() -> None:
     runs = []
     x = checkpoint(

@@ -24,6 +24,7 @@ from opgraph.costs.count import describe
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.graph import GRADIENT
 from opgraph.record.layout import Action
+from opgraph.record.remarks import Remark
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import (
     are_replicated,
@@ -245,7 +246,7 @@ class Training:
                 recorder.phase = "backward"
                 with recorder.inside(recorder.loss):
                     start = torch.ones_like(scaled)
-                backward(scaled, start)
+                backward(scaled, start, keep=_is_of_others(scaled, recorder))
             behind_micro_batches(module, self._micro_batches)
             recorder.phase = "optimizer"
             self._update([w for w in weights if w.grad is not None], kept, recorder, scale)
@@ -331,14 +332,31 @@ def still_parts(module: nn.Module) -> frozenset[str]:
     return frozenset(name for name, part in module.named_modules() if not part.training)
 
 
-def backward(loss: Tensor, start: Tensor | None = None) -> None:
+def backward(loss: Tensor, start: Tensor | None = None, *, keep: bool = False) -> None:
     """Compute the gradients of a loss from its own, which is 1. Not by `loss.backward()`: that is one torch
-    function, within which no other is heard."""
+    function, within which no other is heard. It frees what the forward saved for it, unless that is to be
+    kept."""
     start = torch.ones_like(loss) if start is None else start
     _engine_run_backward(
-        (loss,), (start,), keep_graph=False, create_graph=False,
+        (loss,), (start,), keep_graph=keep, create_graph=False,
         inputs=(), allow_unreachable=True, accumulate_grad=True,
     )  # fmt: skip
+
+
+def _is_of_others(loss: Tensor, recorder: Recorder) -> bool:
+    """Whether a loss comes of results that were there before (`self.hidden` of a call of the person's),
+    whose own backward is still to come: autograd frees all of a graph or nothing."""
+    guard = recorder.capture.guard
+    if guard is None or not guard.frees(loss):
+        return False
+    guard.say((Remark("state", _KEPT),))
+    return True
+
+
+_KEPT = (
+    "the backward goes on into results that were there before, and is made to free nothing, "
+    "so that theirs still can be run: what autograd saves is in the peak to the end of it"
+)
 
 
 def _scale(recorder: Recorder) -> tuple[Tensor, Tensor]:

@@ -53,6 +53,7 @@ from opgraph.tracing.state.process import (
     Signals,
     all_back,
     behind,
+    compute_anew,
     context_back,
     free_bytes,
     insides,
@@ -225,6 +226,7 @@ class Guard:
             self._first.lend()
             self._effects.begin(s for s in self._reach.stateful if isinstance(s, io.IOBase))
             self._imports.begin()
+            compute_anew()
         except BaseException:
             self.restore()
             raise
@@ -468,6 +470,21 @@ class Guard:
             return False
         give_back()
         return not fits(coming, self._ceiling)
+
+    def frees(self, result: Tensor) -> bool:
+        """Whether a backward from here goes through results that were there before the run, and would free
+        what a backward of whoever has them needs."""
+        before = {node for reach in self._reaches() for node in reach.history if _saves(node)}
+        known: set[Any] = set()
+        ahead = [result.grad_fn] if before else []
+        while ahead:
+            node = ahead.pop()
+            if node in before:
+                return True
+            if node is not None and node not in known:
+                known.add(node)
+                ahead += [further for further, _ in node.next_functions]
+        return False
 
     # Afterwards.
 

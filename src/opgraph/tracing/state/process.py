@@ -1126,6 +1126,41 @@ def _drawn_back(numba: Any, before: list[tuple[Any, Any]]) -> None:
             numba.rnd_set_state(place, state)
 
 
+class _Computed:
+    """The weights that `parametrize.cached()` keeps: as before if each is the same, whatever is in it."""
+
+    __slots__ = ("_of", "_table")
+
+    def __init__(self, parametrize: Any) -> None:
+        self._table = parametrize._cache
+        self._of = list(self._table.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Computed) and other._table is self._table and self._is_as(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _is_as(self, other: _Computed) -> bool:
+        def same(one: tuple[Any, Any], another: tuple[Any, Any]) -> bool:
+            return one[0] == another[0] and one[1] is another[1]
+
+        return len(self._of) == len(other._of) and all(map(same, self._of, other._of))
+
+    def back(self, parametrize: Any) -> None:
+        parametrize._cache = self._table
+        self._table.clear()
+        self._table.update(self._of)
+
+
+def compute_anew() -> None:
+    """Let what a context keeps of weights (`torch.nn.utils.parametrize.cached`) be computed by a run that
+    begins now: what is there is of the weights themselves, and a backward would go on into what made it.
+    As a setting (`_Computed`) it is there again afterwards."""
+    made: Any = sys.modules.get("torch.nn.utils.parametrize")
+    if made is not None and made._cache:
+        made._cache = {}
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
     ("logging", _loggers, _loggers_back),
@@ -1136,6 +1171,7 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("socket", lambda s: s.getdefaulttimeout(), lambda s, before: s.setdefaulttimeout(before)),
     ("multiprocessing.context", lambda m: m._default_context._actual_context,
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
+    ("torch.nn.utils.parametrize", _Computed, lambda p, before: before.back(p)),
     ("torch._C._distributed_c10d", lambda d: d.get_debug_level(),
      lambda d, level: d.set_debug_level(level)),
     ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
@@ -1157,11 +1193,10 @@ _NOTED = (
      "FakeTensorMode.cache_bypasses"),
     ("torch.distributed._meta_registrations", "used_ids"),
     ("torch.fx.graph_module", "_loader.next_id", "_loader.eval_cache"),
-    ("torch.nn.utils.parametrize", "_cache"),
     ("torch.utils._stats", "simple_call_counter"),
 )  # fmt: skip
 """What torch notes for the process as it traces and compiles: how often and how long, which reasons there
-were, the text of its graphs, what parametrized weights are. By module, and by name there."""
+were, the text of its graphs. By module, and by name there."""
 
 
 _Noted = list[tuple[Any, str, Callable[[Any], Any]]]

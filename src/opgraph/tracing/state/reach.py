@@ -197,7 +197,7 @@ class Reach:
     _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
     _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
-    _history: list[Any] = field(default_factory=list)
+    history: list[Any] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
     _libraries: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
     _lent: list[tuple[Any, str, Any]] = field(default_factory=list)
@@ -504,7 +504,7 @@ class Reach:
 
     def _node(self, item: Any) -> None:
         """What autograd knows of an operator: what somebody put there, and what came before."""
-        self._history.append(item)  # torch makes another one where nobody has it
+        self.history.append(item)  # torch makes another one where nobody has it
         self.stateful.append(item)
         table = getattr(item, "__dict__", None)
         self._look((item.metadata, table, getattr(item, "variable", None)))
@@ -884,7 +884,7 @@ _USUAL: dict[type, Callable[[Reach, Any], None] | None] = {
 
 _OF_A_LOOK = (
     "stateful arrays caches errors iterators _empty _tables _holders _common _objects _slots _classes "
-    "_functions _names _last _spaces _attributes _contexts _history _lent"
+    "_functions _names _last _spaces _attributes _contexts history _lent"
 ).split()
 """The lists of what was found, with what it was then."""
 
