@@ -1917,6 +1917,12 @@ def test_a_lazy_model_learns_its_sizes_without_a_trace() -> None:
     assert nn.parameter.is_lazy(model[0].weight)
 
 
+def test_of_lazy_layers_that_are_as_they_were_nothing_is_said() -> None:
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+    assert opgraph.profile(model, X).remarks == ()
+    assert all(map(nn.parameter.is_lazy, model.parameters()))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["export", "dynamo", "fx", "pt2", "onnx", "stablehlo"])
 def test_files_made_of_a_model_leave_it_as_it_was(form: str) -> None:
