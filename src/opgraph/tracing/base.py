@@ -517,6 +517,14 @@ def _copied(tensor: Tensor) -> Tensor:
     return made.requires_grad_(tensor.requires_grad)
 
 
+def taken(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+    """What a forward takes, by name: nothing where it does not say it, as what `torch.jit.trace` made."""
+    try:
+        return inspect.signature(module.forward).parameters
+    except ValueError:
+        return {}
+
+
 def bound(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:

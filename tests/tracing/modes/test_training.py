@@ -614,3 +614,10 @@ def test_all_of_a_model_is_trained_where_nobody_says_otherwise(model):
     assert "training=True" in norm.arguments
     assert not [r for r in found.remarks if r.code == "modes"]
     assert [m.training for m in model.modules()] == before
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_a_forward_that_does_not_say_what_it_takes_is_trained() -> None:
+    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()), torch.randn(3, 8)
+    traced = opgraph.profile(torch.jit.trace(model, (x,)), x, mode="train")
+    assert traced.totals.cost.flops == opgraph.profile(model, x, mode="train").totals.cost.flops

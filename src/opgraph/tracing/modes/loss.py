@@ -8,7 +8,6 @@ what they say does not.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from opgraph.record.errors import InputError, TraceError
-from opgraph.tracing.base import bound
+from opgraph.tracing.base import bound, taken
 from opgraph.tracing.capture.values import tensors_in
 
 LossFunction = Callable[[Any], Tensor]
@@ -77,12 +76,12 @@ def loss_of(result: Any) -> Loss:
 
 def _labelled(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     """The loss that a forward returns when it is given labels, in the order and shapes of transformers."""
-    taken = inspect.signature(module.forward).parameters
+    names = taken(module)
     given = [n for n in call if n in _LABELS and call[n] is not None]
     if given:
         says = f"the model's own loss, with the {', '.join(given)} that were given"
         return Loss(_OWN, says, _returned)
-    made = _labels(module, taken, call)
+    made = _labels(module, names, call)
     if not made:
         return None
     named = ", ".join(n for n in made if n != _ASKS)
@@ -96,8 +95,8 @@ _ASKS = "return_loss"
 
 def has_loss(module: nn.Module) -> bool:
     """Whether a model of transformers returns a loss when it gets labels, or is asked for it."""
-    taken = inspect.signature(module.forward).parameters
-    return any(n in taken for n in ("labels", "mask_labels", _ASKS))
+    names = taken(module)
+    return any(n in names for n in ("labels", "mask_labels", _ASKS))
 
 
 _LABELS = ("labels", "targets", "start_positions")
@@ -166,7 +165,7 @@ def _boxes(labels: str, **more: Tensor) -> dict[str, Tensor]:
 
 def _detected(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     """The losses of torchvision's detectors, whose forward takes `images` and `targets`."""
-    names = list(inspect.signature(module.forward).parameters)
+    names = list(taken(module))
     images = call.get("images")
     if names[:2] != ["images", "targets"] or not isinstance(images, (list, tuple, Tensor)):
         return None

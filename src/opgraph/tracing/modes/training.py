@@ -3,7 +3,6 @@ Each is a capture (see `base`): what goes before is not recorded, what it return
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -36,7 +35,7 @@ from opgraph.sources.ranks import (
     local,
     rebuild,
 )
-from opgraph.tracing.base import Capture, Runner, forward
+from opgraph.tracing.base import Capture, Runner, forward, taken
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.types import is_its_own
@@ -187,7 +186,7 @@ class Training:
             passed = {n: a for n, a in kwargs.items() if n != "target" or module.last}
             return args if module.first else (), passed
         self.found = loss_for(module, args, kwargs, self._loss)
-        known = inspect.signature(module.forward).parameters
+        known = taken(module)
         labels = {} if self.found is None else dict(self.found.arguments)
         if self.found is not None:  # which keeps none of the run's tensors
             self.found = replace(self.found, arguments={})
