@@ -779,7 +779,8 @@ def _of_arrays(example: Example) -> Example | None:
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
     leaves, tree = tree_flatten((example.args, dict(example.kwargs)))
-    kinds = [getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biufc") for leaf in leaves]
+    others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    kinds = [getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biufc") for leaf in others]
     if not any(kinds):
         return None
     made = [torch.as_tensor(x) if array else x for x, array in zip(leaves, kinds, strict=True)]

@@ -365,7 +365,8 @@ def staged(
     with ExitStack() as stack:
         stack.enter_context(turn())
         mode = None if real else RunMode()
-        weights = Weights(module)
+        with torch._C.DisableTorchFunction():  # nothing is guarded yet
+            weights = Weights(module)
         modules = weights.tree.values()
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.given]

@@ -2128,6 +2128,26 @@ def test_a_class_of_tensors_that_counts(run: str) -> None:
     assert Told.calls.item() == before
 
 
+class Numbered(Tensor):
+    """Counts what is done to it."""
+
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Numbered.calls += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_class_of_weights_and_inputs_that_counts(mode: str) -> None:
+    model, x = nn.Linear(8, 4), X.as_subclass(Numbered)
+    model.weight = nn.Parameter(model.weight.detach().as_subclass(Numbered))
+    before = Numbered.calls
+    opgraph.profile(model, x, mode=mode)
+    assert Numbered.calls == before
+
+
 class Handing(nn.Module):
     """Has another thread, which was there before, write to a tensor."""
 
