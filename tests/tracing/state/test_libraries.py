@@ -3,6 +3,8 @@ whose forward changed it."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import subprocess
 import sys
 import threading
@@ -193,6 +195,48 @@ def test_functions_that_a_library_compiles_as_they_are_called(
         assert not [remark for remark in profile.remarks if remark.code == "state"]
     assert _a_path() == 3
     assert nx.empty_graph(4).number_of_nodes() == 4
+
+
+class Asked:
+    """Stands for what is made when it is asked for anything."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Behind:
+    """Something in C, as Python has it, and what that was told of."""
+
+    def __init__(self) -> None:
+        self.handle = ctypes.c_void_p(1)
+        self.told: list[Any] = []
+
+
+def test_what_c_may_have_been_told_of_lives_as_long_as_what_was_told() -> None:
+    def alive() -> list[Any]:
+        gc.collect()
+        return [type(each) for each in gc.get_objects() if type(each) in (Behind, Numbered)]
+
+    def use() -> None:
+        held[0].told.extend((Behind(), Numbered()))
+
+    held = [Behind()]
+
+    model = Using(use, values=False)
+    opgraph.profile(model, torch.ones(4, 8))
+    assert held[0].told == []
+    assert alive() == [Behind, Behind]
+    held.clear()
+    assert not alive()
+
+
+def test_what_fails_when_it_is_asked_is_not_asked_for_its_attributes() -> None:
+    model = Using(lambda: None, values=False)
+    model.lazy = Asked()
+    profile = opgraph.profile(model, torch.ones(4, 8))
+    assert not [remark for remark in profile.remarks if remark.code == "state"]
 
 
 class Numbered:

@@ -188,6 +188,8 @@ class Reach:
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
     _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
+    _of_extensions: dict[type, bool] = field(default_factory=dict)
+    _told_in_c: list[tuple[Any, list[Any]]] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
     _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
@@ -209,7 +211,7 @@ class Reach:
     _told: set[int] = field(default_factory=set)
     _own: bool = True
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
-    _shows: dict[type, tuple[tuple[Any, ...], bool]] = field(default_factory=dict)
+    _shows: dict[type, tuple[tuple[Any, ...], bool, bool]] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _parts: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
@@ -400,17 +402,19 @@ class Reach:
 
     def _object(self, item: Any) -> None:
         cls: Any = type(item)
-        table = getattr(item, "__dict__", None)
+        if cls not in self._shows:
+            self._shows[cls] = _slots(cls), not _in_python(cls), _has_table(cls)
+        slots, in_c, has_table = self._shows[cls]
+        table = getattr(item, "__dict__", None) if has_table else None
         if type(table) is dict:
             self._seen.add(identity(table))
-            self._tables.append((table, table.copy()))
+            self._tables.append((table, before := table.copy()))
             self._look(table.values())
+            if self._in_c(cls, before):
+                self._told_in_c.append((item, _held_in(before)))
         elif isinstance(table, dict):
             self._look((table,))
         self._objects.append((item, cls, table))
-        if cls not in self._shows:
-            self._shows[cls] = _slots(cls), not _in_python(cls)
-        slots, in_c = self._shows[cls]
         for slot in slots:
             self._slot(slot, item)
         if table is None and in_c:
@@ -426,6 +430,13 @@ class Reach:
         if cls not in self._types:
             self._home(cls)
             self._class(cls)
+
+    def _in_c(self, cls: type, table: dict[str, Any]) -> bool:
+        """Whether an object with these attributes has a part that was made in C by a package."""
+        known = self._of_extensions
+        kinds = {cls, *map(type, table.values())}
+        known |= {kind: _is_of_an_extension(kind) for kind in kinds - known.keys()}
+        return any(map(known.__getitem__, kinds))
 
     def _error(self, item: BaseException) -> None:
         self.errors.append(item)
@@ -832,6 +843,7 @@ class Reach:
             holders = [pair for pair in holders if identity(pair[0]) not in theirs]
             empty = [holder for holder in empty if identity(holder) not in theirs]
             yield self._common, _unused
+        yield self._told_in_c, _kept_alive
         yield (holder for holder in empty if holder), lambda holder: holder.clear()
         yield tables, _table_back
         yield holders, _holder_back
@@ -883,8 +895,8 @@ _USUAL: dict[type, Callable[[Reach, Any], None] | None] = {
 """How objects of Python's own classes are looked at."""
 
 _OF_A_LOOK = (
-    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _slots _classes "
-    "_functions _names _last _spaces _attributes _contexts history _lent"
+    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _told_in_c _slots "
+    "_classes _functions _names _last _spaces _attributes _contexts history _lent"
 ).split()
 """The lists of what was found, with what it was then."""
 
@@ -1039,6 +1051,13 @@ def _keeps(cls: type) -> bool:
 def _in_python(cls: type) -> bool:
     """Whether a class was written in Python: its objects have a dictionary, or slots by name."""
     return any("__dict__" in vars(c) or "__slots__" in vars(c) for c in cls.__mro__[:-1])
+
+
+def _is_of_an_extension(cls: type) -> bool:
+    """Whether a class, or one above it, was made in C by a package, or stands for what is in C."""
+    return issubclass(cls, (*_MEMORY, ctypes._CFuncPtr)) or any(  # type: ignore[attr-defined]
+        not _in_python(c) and not _opaque(c.__module__) for c in cls.__mro__
+    )
 
 
 _OWN = (object, logging.Manager, type(os.environ), TracebackType, FrameType)
@@ -1289,7 +1308,7 @@ def _changeable(
                     and (value is not sys.modules or _fills(code) or not names.isdisjoint(_FILL))
                 )
                 or (by_name and isinstance(value, type) and not value.__flags__ & _IMMUTABLE)
-                or (hasattr(value, "__dict__") and type(value).__module__ == module.__name__)
+                or (_has_table(type(value)) and type(value).__module__ == module.__name__)
             ):
                 yield space, name
 
@@ -1413,7 +1432,7 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
         names, stored = _named(each.__code__)[:2]
         for name in names & space.keys():
             kept = space[name]
-            own = _related(type(kept).__module__, home) and hasattr(kept, "__dict__")
+            own = _related(type(kept).__module__, home) and _has_table(type(kept))
             own = own and not isinstance(kept, (int, type, FunctionType))
             if (fills and type(kept) in _CONTAINERS and kept is not sys.modules) or own:
                 yield space, name
@@ -1762,6 +1781,28 @@ def _object_back(found: tuple[Any, type, Any]) -> None:
         _has_table(cls) and item.__dict__ is item.__dict__
     ):  # else it is another's, or made each time
         object.__setattr__(item, "__dict__", table)
+
+
+def _kept_alive(found: tuple[Any, list[Any]]) -> None:
+    """What an object that has a part in C was given meanwhile, and has one itself, lives as long as it: C
+    may have been told of it there, and it be kept in Python so that it stays."""
+    item, before = found
+    known = {identity(value) for value in before}
+    new = [v for v in _held_in(vars(item)) if identity(v) not in known and _has_part_in_c(v)]
+    if new:
+        weakref.finalize(item, new.clear).atexit = False
+
+
+def _has_part_in_c(value: Any) -> bool:
+    table = getattr(value, "__dict__", None) if _has_table(type(value)) else None
+    values = table.values() if type(table) is dict else ()
+    return any(map(_is_of_an_extension, {type(value), *map(type, values)}))
+
+
+def _held_in(table: dict[str, Any]) -> list[Any]:
+    """The attributes of an object, and what is in containers among them."""
+    held = list(table.values())
+    return held + [v for each in held if type(each) in _CONTAINERS for v in _held_by(each)]
 
 
 def _slot_back(found: tuple[Any, Any, Any]) -> None:
