@@ -409,3 +409,26 @@ def test_an_encoder_that_is_asked_for_its_places_is_as_before() -> None:
     assert all(torch.equal(state[name], t) for name, t in model.state_dict().items())
     assert torch.equal(numbers, torch.get_rng_state())
     assert parameters == list(map(id, model.parameters()))
+
+
+class Further(nn.Module):
+    """Takes more by keyword than it has names for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Any, **more: Any) -> Any:
+        return self.layer(x["image"] if isinstance(x, dict) else x[: more.get("rows")])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "rows"),
+    [
+        ({"x": torch.zeros(3, 8), "rows": 2}, 2),
+        ({"x": torch.zeros(3, 8)}, 3),
+        ({"image": torch.zeros(3, 8), "rows": 2}, 3),
+    ],
+)
+def test_a_dictionary_with_a_name_of_forward_s_is_of_keywords(inputs: Any, rows: int) -> None:
+    assert opgraph.profile(Further(), inputs).totals.cost.flops == rows * 64

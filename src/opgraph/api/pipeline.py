@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -739,10 +739,10 @@ def _example(
 
 
 def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
-    """The arguments of one call as a person gives them: a tuple holds them, a dictionary with the names of
-    forward's parameters those by keyword, and anything else is one. A list that forward does not take holds
+    """The arguments of one call as a person gives them: a tuple holds them, a dictionary with names that
+    forward takes those by keyword, and anything else is one. A list that forward does not take holds
     them, too, and of arrays that it does not take tensors are made."""
-    if isinstance(inputs, Mapping) and inputs and inputs.keys() <= _parameters(model.module):
+    if isinstance(inputs, Mapping) and inputs and _names_all(model.module, inputs.keys()):
         inputs, kwargs = (), {**inputs, **kwargs}
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
     asked = Example(tuple(args), kwargs)
@@ -765,12 +765,14 @@ def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
     return asked
 
 
-def _parameters(module: nn.Module) -> set[str]:
-    """The names of forward's parameters; none where it has no signature."""
+def _names_all(module: nn.Module, names: KeysView[Any]) -> bool:
+    """Whether forward has parameters of these names, or of some of them and takes the rest as keywords."""
     try:
-        return set(inspect.signature(module.forward).parameters)
+        taken = inspect.signature(module.forward).parameters
     except (TypeError, ValueError):
-        return set()
+        return False
+    more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    return names <= taken.keys() or (more and not names.isdisjoint(taken))
 
 
 def _of_arrays(example: Example) -> Example | None:
