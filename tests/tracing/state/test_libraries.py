@@ -232,9 +232,16 @@ def test_what_c_may_have_been_told_of_lives_as_long_as_what_was_told() -> None:
     assert not alive()
 
 
+class Says:
+    """Says to be a dictionary, and nothing of where it is from."""
+
+    __class__ = dict  # type: ignore[assignment]
+    __module__ = None  # type: ignore[assignment]
+
+
 def test_what_fails_when_it_is_asked_is_not_asked_for_its_attributes() -> None:
     model = Using(lambda: None, values=False)
-    model.lazy = Asked()
+    model.lazy, model.says = Asked(), Says()
     profile = opgraph.profile(model, torch.ones(4, 8))
     assert not [remark for remark in profile.remarks if remark.code == "state"]
 

@@ -421,11 +421,11 @@ class Reach:
             self._look(gc.get_referents(item))
             if says_all(cls) or says_nothing(cls):
                 self.stateful.append(item)
-        if isinstance(item, dict):
+        if issubclass(cls, dict):  # others only say that they are one
             self._dict(item)
-        elif isinstance(item, (list, set, deque)):
+        elif issubclass(cls, (list, set, deque)):
             self._holder(item)
-        elif isinstance(item, tuple):
+        elif issubclass(cls, tuple):
             self._look(item)
         if cls not in self._types:
             self._home(cls)
@@ -1068,7 +1068,7 @@ _OWN = (object, logging.Manager, type(os.environ), TracebackType, FrameType)
 def _opaque(name: str | None) -> bool:
     """Whether a module of Python's is of a package whose insides are not looked at, and none of a person's
     own that has the name of one of them."""
-    if name is None:
+    if type(name) is not str:
         return True
     top = name.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None) or ""
