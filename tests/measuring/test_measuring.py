@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import opgraph
 from opgraph.analysis.measured.times import curve
@@ -229,3 +229,18 @@ def test_labels_are_where_the_model_is(name: str) -> None:
     built, example = prepared(name, None, None, options)
     step = step_of(built, example, options, torch.device("meta"))
     assert step.ready(None)().is_meta
+
+
+def test_a_copy_that_does_not_run_as_the_model_does_is_an_error_of_ones_own() -> None:
+    class Slotted(nn.Module):
+        __slots__ = ("times",)  # which a copy of a module lacks
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.times = nn.Linear(8, 8), 3
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) * self.times
+
+    with pytest.raises(opgraph.TraceError, match="the copy of it that is to be measured failed"):
+        opgraph.measure(Slotted(), torch.randn(2, 8), device="cpu", steps=2)

@@ -13,7 +13,7 @@ from opgraph.api.pipeline import as_it_was, prepared, profile_model, told
 from opgraph.options import Options, checked, named_options
 from opgraph.options.fields import OPTIMIZERS
 from opgraph.record import units
-from opgraph.record.errors import InputError, TraceError
+from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.profile import ProfileRecord
 from opgraph.results import Costed, Measured, Profile, load
 
@@ -93,7 +93,13 @@ def measured_profile(
         step = step_of(built, example, asked, where)
         tell("running …")
         with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
-            step.ready(None)()  # what it writes to that is not its own is copied before
+            try:
+                step.ready(None)()  # what it writes to that is not its own is copied before
+            except Exception as error:
+                raise TraceError(
+                    f"{profile.model.name} was traced, and the copy of it that is to be measured failed: "
+                    f"{first_line(error)}"
+                ) from error
         run = measured(profile, step, where, steps)
     return replace(profile, measured=run)
 

@@ -1032,7 +1032,7 @@ def _seen(held: Any) -> Any:
     return {k: _seen(v) for k, v in vars(held).items()} if hasattr(held, "__dict__") else held
 
 
-@pytest.mark.filterwarnings("ignore:Sparse (CSR|BSR) tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:Sparse (CSR|BSR|CSC|BSC) tensor support is in beta")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("kind", HOLDERS)
 def test_what_an_attribute_holds(kind: str, run: str) -> None:
