@@ -96,6 +96,21 @@ def test_contexts_that_a_graph_has_no_nodes_for(tracer: str) -> None:
         assert products(found) == products(opgraph.profile(model, X, target=target))
 
 
+@pytest.mark.parametrize("tracer", ["auto", pytest.param("dynamo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+def test_what_is_on_around_a_profile_holds_in_it(target: str, tracer: str) -> None:
+    def now() -> list[Any]:
+        return [
+            (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")
+        ]
+
+    with torch.autocast("cpu", torch.float16):
+        before = now()
+        found = opgraph.profile(nn.Linear(64, 64), X, target=target, tracer=tracer)
+        assert now() == before
+    assert [d for op, d in products(found) if op == "addmm"] == ["float16"]
+
+
 class Decorated(nn.Linear):
     """Was told so where there was no GPU."""
 

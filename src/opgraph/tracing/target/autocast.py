@@ -140,7 +140,7 @@ class Followed:
         self._put(cls, "__enter__", self._enter)
         if not self._stands:
             return
-        on = torch.is_autocast_enabled("cuda")
+        entered = next(filter(torch.is_autocast_enabled, ("cuda", "cpu")), None)  # around the run
         if torch.is_autocast_enabled("cpu"):
             self._rule()
         self._dtypes = {d: torch.get_autocast_dtype(d) for d in ("cpu", "cuda")}
@@ -150,9 +150,11 @@ class Followed:
             ("clear_autocast_cache", self._clear),
         ):  # fmt: skip
             self._put(torch, name, wrapped)
-        if on:  # it was entered around the run
-            torch.set_autocast_enabled("cuda", on)
-            torch.set_autocast_dtype("cuda", self._dtypes["cuda"])
+        if (
+            entered is not None
+        ):  # so it is for both, and whoever sets what he is told changes nothing
+            torch.set_autocast_enabled("cuda", enabled=True)
+            torch.set_autocast_dtype("cuda", self._dtypes[entered])
 
     def __exit__(self, *_: object) -> None:
         try:
