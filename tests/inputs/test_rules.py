@@ -432,3 +432,19 @@ class Further(nn.Module):
 )
 def test_a_dictionary_with_a_name_of_forward_s_is_of_keywords(inputs: Any, rows: int) -> None:
     assert opgraph.profile(Further(), inputs).totals.cost.flops == rows * 64
+
+
+@pytest.mark.parametrize("transform", ["grad", "vmap", "jacrev"])
+def test_tensors_of_a_transform_are_refused(transform: str) -> None:
+    model, other, plain = nn.Linear(8, 8), nn.Bilinear(8, 8, 8), torch.randn(8, 8)
+
+    def profiled(x: torch.Tensor) -> torch.Tensor:
+        for called, given in ((model, x), (other, (plain, x))):
+            with pytest.raises(InputError, match=r"tensors of torch\.func"):
+                opgraph.profile(called, given)
+        return model(x).sum()
+
+    before = model.weight.clone()
+
+    getattr(torch.func, transform)(profiled)(plain)
+    assert torch.equal(model.weight, before)

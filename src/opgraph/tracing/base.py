@@ -364,6 +364,7 @@ def staged(
     that the code of the model runs as it is. Threads take turns."""
     with ExitStack() as stack:
         stack.enter_context(turn())
+        _refuse_transformed(module, example)
         mode = None if real else RunMode()
         with torch._C.DisableTorchFunction():  # nothing is guarded yet
             weights = Weights(module)
@@ -434,6 +435,23 @@ def staged(
         except BaseException as error:
             guard.settle(error)
             raise
+
+
+def _refuse_transformed(module: torch.nn.Module, example: Example) -> None:
+    """Raise `InputError` for tensors of a function that is transformed around the profile."""
+    if torch._C._functorch.maybe_current_level() is None:
+        return
+    given = tensors_in((example.args, dict(example.kwargs)))
+    if any(
+        map(
+            torch._C._functorch.is_functorch_wrapped_tensor,
+            (*given, *module.parameters(), *module.buffers()),
+        )
+    ):
+        raise InputError(
+            "weights or inputs are tensors of torch.func (grad, vmap, jvp), which have no memory",
+            hint="profile a module whose forward calls torch.func itself, from outside",
+        )
 
 
 def compiling(stance: str) -> AbstractContextManager[None]:
