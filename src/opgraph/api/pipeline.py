@@ -3,7 +3,6 @@ command line and the Python interface both come through here."""
 
 from __future__ import annotations
 
-import inspect
 import platform
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from dataclasses import replace
@@ -767,12 +766,11 @@ def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
 
 def _names_all(module: nn.Module, names: KeysView[Any]) -> bool:
     """Whether forward has parameters of these names, or of some of them and takes the rest as keywords."""
-    try:
-        taken = inspect.signature(module.forward).parameters
-    except (TypeError, ValueError):
-        return False
-    more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
-    return names <= taken.keys() or (more and not names.isdisjoint(taken))
+    from opgraph.tracing.base import taken
+
+    known = taken(module)
+    more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    return names <= known.keys() or (more and not names.isdisjoint(known))
 
 
 def _of_arrays(example: Example) -> Example | None:

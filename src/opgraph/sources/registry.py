@@ -169,7 +169,10 @@ def find(spec: str) -> tuple[Source, str]:
     if Path(spec).suffix in (*FILES, ".json", ".py", ".safetensors") or spec[:1] in "./~":
         raise SourceError(f"there is no file {spec}", hint=beside(spec))
     if "." in prefix and rest.isidentifier():
-        raise UnknownModel(f"there is no module {prefix}, in this folder or installed")
+        raise UnknownModel(
+            f"there is no module {prefix}, in this folder or installed",
+            hint="a file is named by its path: folder/file.py:build",
+        )
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
 

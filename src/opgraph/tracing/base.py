@@ -442,12 +442,8 @@ def _refuse_transformed(module: torch.nn.Module, example: Example) -> None:
     if torch._C._functorch.maybe_current_level() is None:
         return
     given = tensors_in((example.args, dict(example.kwargs)))
-    if any(
-        map(
-            torch._C._functorch.is_functorch_wrapped_tensor,
-            (*given, *module.parameters(), *module.buffers()),
-        )
-    ):
+    tensors = (*given, *module.parameters(), *module.buffers())
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
         raise InputError(
             "weights or inputs are tensors of torch.func (grad, vmap, jvp), which have no memory",
             hint="profile a module whose forward calls torch.func itself, from outside",
@@ -540,7 +536,7 @@ def taken(module: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
     """What a forward takes, by name: nothing where it does not say it, as what `torch.jit.trace` made."""
     try:
         return inspect.signature(module.forward).parameters
-    except ValueError:
+    except (TypeError, ValueError):
         return {}
 
 
