@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("live")
         if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
             item.add_marker("slow")
+        if hasattr(item, "callspec") and "export" in map(str, item.callspec.params.values()):
+            item.add_marker("slow")  # which takes torch a second for any model
 
 
 def pytest_configure(config: pytest.Config) -> None:

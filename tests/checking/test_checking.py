@@ -133,6 +133,7 @@ def test_a_graph_agrees_with_itself(bert: opgraph.Profile) -> None:
     assert disagreements(bert.graph, bert.graph) == ()
 
 
+@pytest.mark.slow
 def test_the_same_cost_in_other_operators_is_spelling() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.ones(1, 4, 8)
@@ -257,6 +258,7 @@ def test_a_list_of_indices_is_no_disagreement() -> None:
     assert [d.spelling for d in found.disagreements(found.trials[1])] == [True]
 
 
+@pytest.mark.slow
 def test_what_torch_prints_of_a_failed_export_is_kept_out(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

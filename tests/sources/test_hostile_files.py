@@ -89,6 +89,7 @@ def test_a_program_that_would_run_code(
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_guards_of_a_program_never_run(tmp_path: Path, mark: Path) -> None:
     code = f"open({str(mark)!r}, 'w') is None"
     path = edited(tmp_path / "a.pt2", lambda told: told.update(guards_code=[code]))

@@ -156,6 +156,7 @@ def test_a_value_that_is_asked_for_behind_a_launch_is_said_to_be_none() -> None:
 @pytest.mark.parametrize(
     ("tracer", "interpreted"), [("eager", "0"), ("dynamo", "0"), ("eager", "1")]
 )
+@pytest.mark.slow
 def test_a_forward_may_be_the_first_to_import_its_kernels(
     tmp_path: Path, tracer: str, interpreted: str
 ) -> None:

@@ -189,6 +189,7 @@ class Distances(nn.Module):
         return loss
 
 
+@pytest.mark.slow
 def test_a_function_that_calls_the_models_own_is_called_each_time():
     model = Distances()
     kept = weakref.ref(model)

@@ -237,6 +237,7 @@ def test_nothing_is_left_behind(tracer: str, state: Callable[[nn.Module], Any]) 
 
 
 @pytest.mark.parametrize("tracer", ["auto", "fx", "dynamo", "export"])
+@pytest.mark.slow
 def test_what_torch_notes_as_it_compiles_has_nothing_of_ours(tracer: str) -> None:
     from torch._dynamo import convert_frame, utils
     from torch._dynamo.eval_frame import dynamo_tls

@@ -76,6 +76,7 @@ def test_the_others_are_brought_back_where_one_cannot_be() -> None:
 
 @pytest.mark.parametrize("tracer", ["eager", "fx", "dynamo", "export", "hybrid"])
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.slow
 def test_a_profile_says_what_cannot_be_brought_back_and_ends_as_it_would(
     tracer: str, fails: bool
 ) -> None:

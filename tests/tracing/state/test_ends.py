@@ -87,6 +87,7 @@ def state(model: Parts) -> Any:
     "options",
     [{}, {"mode": "train"}, {"tracer": "eager"}, {"tracer": "dynamo"}, {"tracer": "export"}],
 )
+@pytest.mark.slow
 def test_what_a_run_leaves_ends_before_all_is_brought_back(
     run: str, options: dict[str, Any]
 ) -> None:

@@ -131,6 +131,7 @@ def test_while_a_compiler_or_an_exporter_works(tmp_path: Path) -> None:
         comes_out(lambda: opgraph.profile(model, X, inductor=True).totals)
 
 
+@pytest.mark.slow
 def test_a_forward_that_waits_for_its_own_handler_goes_on() -> None:
     class Patient(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

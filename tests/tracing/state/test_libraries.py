@@ -48,6 +48,7 @@ for REAL in (False, True):
 """
 
 
+@pytest.mark.slow
 def test_what_modules_fill_in_a_library_as_a_forward_is_the_first_to_import_them() -> None:
     """Pillow imports what reads the usual formats at the first `open`: it stays imported, and known."""
     subprocess.run([sys.executable, "-c", OPENS], check=True)
@@ -214,6 +215,7 @@ class Behind:
         self.told: list[Any] = []
 
 
+@pytest.mark.slow
 def test_what_c_may_have_been_told_of_lives_as_long_as_what_was_told() -> None:
     def alive() -> list[Any]:
         gc.collect()

@@ -51,6 +51,7 @@ def test_what_an_attempt_leaves_is_said_whichever_it_is(way: str, tmp_path: Path
     assert len(said) == 1, found.remarks
 
 
+@pytest.mark.slow
 def test_so_it_is_of_lazy_layers_and_by_check(tmp_path: Path) -> None:
     lazy = opgraph.profile(Once(tmp_path / "lazy", nn.LazyLinear(8)), X)
     assert any("lazy" in r for r in lazy.remarks if r.code == "state")
@@ -58,6 +59,7 @@ def test_so_it_is_of_lazy_layers_and_by_check(tmp_path: Path) -> None:
     assert any("checked" in r for r in checked.remarks if r.code == "state")
 
 
+@pytest.mark.slow
 def test_an_error_says_it_too(tmp_path: Path) -> None:
     class Fails(Once):
         def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:

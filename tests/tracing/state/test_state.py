@@ -478,6 +478,7 @@ assert tempfile.tempdir is None
 """
 
 
+@pytest.mark.slow
 def test_the_first_profile_leaves_the_environment_as_it_was() -> None:
     """It imports torch's compiler, which notes there where its files are."""
     subprocess.run([sys.executable, "-c", ALONE], check=True)
@@ -1521,6 +1522,7 @@ def _dispatched_image(self: Dispatching, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("how", DISPATCHED)
+@pytest.mark.slow
 def test_what_code_does_that_is_found_by_a_name_that_is_made(how: str) -> None:
     before = functional.relu6
     try:
@@ -2196,6 +2198,7 @@ def test_what_a_thread_of_before_writes_to_a_tensor_is_said(kind: str, real: boo
 
 
 @pytest.mark.parametrize("run", RUNS)
+@pytest.mark.slow
 def test_what_is_on_around_a_profile(run: str) -> None:
     """Counters of FLOPs and modes, hooks of saved tensors and of optimizers, weights that are cached."""
     model, kept, steps = Changing(lambda self: None, run), [], []
@@ -2280,6 +2283,7 @@ class Late(Exception):
     ["state.guard.Reach.of", "state.guard.Effects.begin", "base.set_eval", "base.stand_in",
      "base.build", "state.guard._write_back", "state.guard.Effects.end"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_an_interrupt_outside_of_forward_waits_until_all_is_put_back(
     place: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

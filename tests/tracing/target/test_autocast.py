@@ -98,6 +98,7 @@ def test_contexts_that_a_graph_has_no_nodes_for(tracer: str) -> None:
 
 @pytest.mark.parametrize("tracer", ["auto", pytest.param("dynamo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
+@pytest.mark.slow
 def test_what_is_on_around_a_profile_holds_in_it(target: str, tracer: str) -> None:
     def now() -> list[Any]:
         return [
