@@ -152,6 +152,19 @@ def is_spread(tensor: Any) -> bool:
     return type(tensor).__name__ == "DTensor" and hasattr(tensor, "_spec")
 
 
+def assembled(tensor: Any, mode: Any) -> Tensor:
+    """All of a tensor that is spread, with a mode of fake tensors without values unless they are here: to
+    gather them, every rank would have to take part."""
+    piece: Tensor = tensor._local_tensor
+    if mode is None:
+        whole: Tensor = tensor.full_tensor()
+    elif piece.shape == tensor.shape and not any(p.is_partial() for p in tensor._spec.placements):
+        whole = piece
+    else:
+        whole = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    return whole.detach().requires_grad_(tensor.requires_grad)
+
+
 def spread_as(tensor: Any, piece: Tensor) -> Any:
     """A tensor that is spread like another one, of which this rank has a `piece`."""
     from torch.distributed.tensor import DTensor

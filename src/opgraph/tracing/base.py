@@ -31,7 +31,7 @@ from opgraph.record.remarks import Remark, leave
 from opgraph.record.targets import Target
 from opgraph.record.turns import aged, replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
-from opgraph.sources.ranks import begin, current
+from opgraph.sources.ranks import assembled, begin, current, is_spread
 from opgraph.tracing.capture.kernels import MADE_UP
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.launches import NOT_RUN, launched_in, launches
@@ -481,15 +481,20 @@ _ALONE = frozenset({Tensor, int, float, bool, str, type(None)})
 def _stood_in(
     memo: dict[int, Any], mode: FakeTensorMode | None, shared: Any, real_inputs: bool, item: Any
 ) -> Any:
-    """What stands in for a tensor that is given, the same wherever it is. Jagged ones are made of other
-    values; those of the same offsets go together, and so do their stand-ins."""
+    """What stands in for a tensor that is given, the same wherever it is; for one that is spread over
+    devices, all of it. Jagged ones are made of other values; those of the same offsets go together, and so
+    do their stand-ins."""
+    made: Tensor
     if not isinstance(item, Tensor):
         return item
     if identity(item) in memo:
         return memo[identity(item)]
+    if is_spread(item) and current() is None:
+        whole = assembled(item, mode)
+        made = memo[identity(item)] = _stood_in(memo, mode, shared, real_inputs, whole)
+        return made
     numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
     here = item.device.type != "meta" and not isinstance(item, FakeTensor)
-    made: Tensor
     if item.layout is torch.jagged:
         nested: Any = item
         values, offsets, lengths = (

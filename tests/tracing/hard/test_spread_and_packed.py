@@ -33,7 +33,7 @@ def profiled(model: nn.Module, x: Tensor = X) -> Profile:
     return profile
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def mesh() -> Iterator[Any]:
     """A group of this process alone."""
     import torch.distributed as dist
@@ -98,9 +98,47 @@ def test_a_model_that_is_spread_runs_as_on_one_device(spread: Any, mesh: Any) ->
     assert [n.op for n in profile.graph.nodes] == ["input", "linear", "relu", "linear", "output"]
     assert profile.totals.flops == 2 * FLOPS
     assert profile.totals.parameters == 2 * (64 * 64 + 64)
+    assert profile.totals.weight_bytes == 4 * profile.totals.parameters
     # Its weights are still spread, and it still runs.
     assert torch.equal(model(X), before)
     assert type(model[0].weight).__name__ == "DTensor"
+
+
+@pytest.mark.parametrize("between", [None, Choosy()])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.filterwarnings("ignore")
+def test_inputs_that_are_spread_are_meant_whole(
+    mesh: Any, mode: Any, between: nn.Module | None
+) -> None:
+    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+
+    model = distribute_module(two_layers(between), mesh)
+    whole = opgraph.profile(two_layers(between), X, mode=mode)
+    for placement in (Replicate(), Shard(0)):
+        x = distribute_tensor(X, mesh, [placement])
+        before = model(x).full_tensor()
+        profile = opgraph.profile(model, x, mode=mode)
+        assert profile.totals == whole.totals
+        assert torch.equal(model(x).full_tensor(), before)
+
+
+def test_what_other_ranks_have_counts_where_a_model_is_taken_as_on_one_device() -> None:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        mesh = init_device_mesh("cpu", (4,))
+        model = tensor_parallel(mesh)
+        numbers = distribute_tensor(torch.arange(8).view(4, 2), mesh, [Shard(0)])
+        profile = profiled(nn.Sequential(nn.Embedding(8, 32), nn.Flatten(), model), numbers)
+    finally:
+        dist.destroy_process_group()
+    assert profile.totals.flops == 2 * FLOPS
+    assert profile.totals.weight_bytes == 4 * (2 * (64 * 64 + 64) + 8 * 32)
+    assert profile.totals.input_bytes == 8 * 8
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -15,7 +15,7 @@ from opgraph.costs.count import dtype_name, packed, sizes_of
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter, maker
 from opgraph.record.identity import identity
-from opgraph.sources.ranks import current, is_spread, local, spread_as
+from opgraph.sources.ranks import assembled, current, is_spread, local, parts_of, spread_as
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 from opgraph.tracing.fake.types import dress, is_its_own, scales
 
@@ -117,6 +117,9 @@ def _extent(tensor: Tensor) -> tuple[tuple[int, ...], int, int]:
     nothing is known of a lazy one."""
     if current() is not None:
         tensor = local(tensor)
+    elif is_spread(tensor):  # all of it is meant
+        _, elements, size = _extent(local(tensor))
+        return sizes_of(tensor), tensor.numel(), size * tensor.numel() // max(elements, 1)
     if type(tensor) in _PLAIN and not tensor.is_quantized and tensor.layout not in SPARSE:
         numel = tensor.numel()
         return sizes_of(tensor), numel, numel * tensor.element_size()
@@ -153,10 +156,10 @@ def stored_bytes(tensor: Tensor) -> int:
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None and type(tensor) is not FakeTensor:
         try:
-            names, _ = flatten()
-            return sum(stored_bytes(getattr(tensor, n)) for n in names)
+            held = [getattr(tensor, name) for name in flatten()[0]]
         except (AttributeError, TypeError, RuntimeError, NotImplementedError):
-            return sum(stored_bytes(t) for t in vars(tensor).values() if isinstance(t, Tensor))
+            held = list(parts_of(tensor).values())
+        return sum(stored_bytes(item) for item in held if isinstance(item, Tensor))
     return int(tensor.numel() * tensor.element_size()) + sum(map(stored_bytes, _beside(tensor)))
 
 
@@ -288,8 +291,7 @@ def _stand_in(
     if is_its_own(tensor):
         return tensor
     if mode is None:
-        whole: Tensor = tensor.full_tensor()
-        return whole
+        return assembled(tensor, mode)
     small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
     if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
         return tensor
