@@ -53,9 +53,12 @@ RIGHT_OF_THE_GRAPH = ("tests/record", "tests/hardware", "tests/analysis", "tests
 
 @nox.session(venv_backend="uv")
 def lowest(session: nox.Session) -> None:
-    """The fast tests at the lowest versions that pyproject.toml allows: some 7 GB, and minutes."""
+    """The fast tests at the lowest versions that pyproject.toml allows, and unless some are named the slow
+    ones of what hangs on torch most: some 7 GB, and minutes."""
     session.install("--resolution", "lowest-direct", "-e", ".[dev]")
     session.run("pytest", "-n", "0", "-m", "not slow", *session.posargs)
+    if not session.posargs:
+        session.run("pytest", "-n", "0", "-m", "slow", "tests/tracing/state", "tests/tracing/modes")
 
 
 @nox.session(venv_backend="uv")

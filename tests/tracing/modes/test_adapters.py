@@ -95,7 +95,22 @@ def test_llama_in_four_bits():
     assert found.optimizer_state == 2 * (2 * 4 * each + 14 * 4)
 
 
+class Conv1D(torch.nn.Module):
+    """Somebody's own, of the name of transformers' layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(4, 4))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
 def test_what_cannot_be_adapted_is_refused():
+    with pytest.raises(InputError, match=r"peft cannot adapt the model: .*Conv1D"):
+        opgraph.profile(
+            torch.nn.Sequential(Conv1D()), torch.zeros(2, 4), mode="train", train="lora"
+        )
     with pytest.raises(InputError, match="no linear layers"):
         opgraph.profile(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8), mode="train", train="lora")
     with pytest.raises(InputError, match="is not a whole number of at least 1"):

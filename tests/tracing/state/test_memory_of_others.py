@@ -3,6 +3,8 @@ through a fake tensor that was given a real one's; and what is left of a model o
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,6 @@ from typing import Any, Dict, List, Tuple  # noqa: UP035  (what torch scripts re
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -87,7 +88,7 @@ def test_ranks_that_a_person_pretends_are_sent_nothing(asks: bool) -> None:
     assert not [r for r in profile.remarks if r.code == "state"]
 
 
-def _late(rank: int, store: str, results: Any) -> None:
+def _late(rank: int, store: str) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
     model = Held(lambda m, _: (time.sleep(rank), dist.all_reduce(m.sum)), asks=True)
     dist.barrier()
@@ -95,17 +96,19 @@ def _late(rank: int, store: str, results: Any) -> None:
     at_once = model.sum.clone()
     dist.barrier()
     time.sleep(1)
-    results.put((at_once.tolist(), model.sum.tolist()))
     dist.barrier()
     dist.destroy_process_group()
+    print(at_once.tolist() == model.sum.tolist() == [1.0] * 8)
 
 
 @pytest.mark.slow
 def test_a_rank_that_comes_late_writes_to_nothing_afterwards(tmp_path: Path) -> None:
-    results = processes.get_context("spawn").SimpleQueue()
-    processes.spawn(_late, (str(tmp_path / "store"), results), nprocs=2)
-    for _ in range(2):
-        assert results.get() == ([1.0] * 8, [1.0] * 8)
+    command = [sys.executable, __file__, str(tmp_path / "store")]
+    ranks = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=300)[0].strip() for rank in ranks] == ["True", "True"]
 
 
 @pytest.mark.slow
@@ -251,3 +254,7 @@ def test_there_is_nothing_to_be_said_of_weights_that_fsdp_has_in_one(
         assert now is weight
         assert now.grad is grad
         assert torch.equal(now, values)
+
+
+if __name__ == "__main__":
+    _late(int(sys.argv[2]), sys.argv[1])

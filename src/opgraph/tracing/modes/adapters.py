@@ -102,7 +102,10 @@ def _adapt(module: nn.Module, rank: int, *, four_bits: bool) -> int:
     config = LoraConfig(r=rank, target_modules=list(layers), lora_alpha=rank)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft says how weights of Conv1D lie
-        inject_adapter_in_model(config, module, low_cpu_mem_usage=True)
+        try:
+            inject_adapter_in_model(config, module, low_cpu_mem_usage=True)
+        except Exception as error:  # layers that it does not know, versions that do not go together
+            raise InputError(f"peft cannot adapt the model: {first_line(error)}") from error
     cast_adapter_dtype(module, "default")
     return len(layers)
 
