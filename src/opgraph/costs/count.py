@@ -196,7 +196,7 @@ _PACKED: dict[int, Packed] = {}
 
 def packed(item: Any) -> Packed | None:
     """What is known of such an object; None of anything else."""
-    if not isinstance(item, torch.ScriptObject):
+    if not issubclass(type(item), torch.ScriptObject):
         return None
     key = hash(item)
     known = _PACKED.get(key)

@@ -264,13 +264,13 @@ def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor])
     with torch._C.DisableTorchFunctionSubclass():
         for module in modules:
             for key, item in _own(module):
-                if isinstance(item, Tensor):
+                if issubclass(type(item), Tensor):
                     stand = memo.get(identity(item))
                     if stand is None and item.device.type == "meta":
                         stand = memo[identity(item)] = fake(item, mode)
                     if stand is not None:
                         module.__dict__[key] = stand
-                elif type(item) is list and item and isinstance(item[0], Tensor):
+                elif type(item) is list and item and issubclass(type(item[0]), Tensor):
                     module.__dict__[key] = [memo.get(identity(t), t) for t in item]
 
 

@@ -209,6 +209,7 @@ class Reach:
     _theirs: list[Iterable[Any]] = field(default_factory=list)
     _for_all: list[type] = field(default_factory=list)
     _told: set[int] = field(default_factory=set)
+    _answered: set[int] = field(default_factory=set)
     _own: bool = True
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _shows: dict[type, tuple[tuple[Any, ...], bool, bool]] = field(default_factory=dict)
@@ -268,7 +269,7 @@ class Reach:
             kept[:] = _with_new(kept, was, _copied(holder))
         for holder, was in zip(self._empty.copy(), empty, strict=True):
             now = _copied(holder)
-            if isinstance(holder, dict) and now.keys() != was.keys():
+            if issubclass(type(holder), dict) and now.keys() != was.keys():
                 entries: dict[Any, Any] = {}
                 _stays(entries, was, now)
                 self._tables.append((holder, entries))
@@ -329,6 +330,8 @@ class Reach:
             if kind is not None:
                 try:
                     kind(self, item)
+                    if type(item) not in self._types and kind is not Reach._named_class:
+                        self._class(type(item))
                 except Exception:  # noqa: BLE001  (objects may answer as they like)
                     self.complete = False
 
@@ -373,11 +376,13 @@ class Reach:
         if module is not None:  # somebody has them for code to run in
             self._module_kept(module)
             return
-        self._tables.append((item, dict(base.items(item))))
+        self._tables.append((item, before := _entries(item)))
         if base is OrderedDict and vars(item):
             self._own_table(item)
-        if not _LEAVES.issuperset(map(type, base.keys(item))):
-            self._look(base.keys(item))
+        if not _LEAVES.issuperset(map(type, before)):
+            self._look(before)
+            if any(map(_answers, before)):
+                self._answered.add(identity(item))
         if identity(item) not in self.replaced:
             self._look(base.values(item))
             return
@@ -396,6 +401,8 @@ class Reach:
         self._holders.append((item, kept))
         if not _LEAVES.issuperset(map(type, kept)):
             self._look(kept)
+            if issubclass(type(item), set) and any(map(_answers, kept)):
+                self._answered.add(identity(item))
 
     def _tuple(self, item: Iterable[Any]) -> None:
         self._look(item)
@@ -405,14 +412,14 @@ class Reach:
         if cls not in self._shows:
             self._shows[cls] = _slots(cls), not _in_python(cls), _has_table(cls)
         slots, in_c, has_table = self._shows[cls]
-        table = getattr(item, "__dict__", None) if has_table else None
+        table = _table_of(item) if has_table else None
         if type(table) is dict:
             self._seen.add(identity(table))
             self._tables.append((table, before := table.copy()))
             self._look(table.values())
             if self._in_c(cls, before):
                 self._told_in_c.append((item, _held_in(before)))
-        elif isinstance(table, dict):
+        elif issubclass(type(table), dict):
             self._look((table,))
         self._objects.append((item, cls, table))
         for slot in slots:
@@ -429,7 +436,6 @@ class Reach:
             self._look(item)
         if cls not in self._types:
             self._home(cls)
-            self._class(cls)
 
     def _in_c(self, cls: type, table: dict[str, Any]) -> bool:
         """Whether an object with these attributes has a part that was made in C by a package."""
@@ -460,16 +466,22 @@ class Reach:
         self._look(value for name, value in table.items() if name != _WAITERS)
         if cls not in self._types:
             self._home(cls)
-            self._class(cls)
 
     def _own_table(self, item: Any) -> None:
         """The attributes of what is looked at as another kind of thing, those that it has not yet, too."""
-        table = getattr(item, "__dict__", None)
+        table = _table_of(item)
         if type(table) is dict and identity(table) not in self._seen:
             self._seen.add(identity(table))
             self._tables.append((table, table.copy()))
             self._objects.append((item, type(item), table))  # which keeps the table with it
             self._look(table.values())
+        self._named_slots(item)
+
+    def _named_slots(self, item: Any) -> None:
+        """What is in the slots that classes of Python's have given it."""
+        for each in type(item).__mro__:
+            for slot in _own_slots(each) if "__slots__" in vars(each) else ():
+                self._slot(slot, item)
 
     def _compiled(self, item: Any) -> None:
         """What a compiler made of a function, which may run in Python, too."""
@@ -506,8 +518,6 @@ class Reach:
 
     def _tensor(self, item: Tensor) -> None:
         self.tensors[identity(item)] = item
-        if type(item) not in self._types:
-            self._class(type(item))
         hooks = [graded(item, name) for name in _HOOKS]
         self._look((item.__dict__, gradient(item), graded(item, "grad_fn"), *hooks))
         if item.is_quantized and item.device.type != "meta":
@@ -517,7 +527,7 @@ class Reach:
         """What autograd knows of an operator: what somebody put there, and what came before."""
         self.history.append(item)  # torch makes another one where nobody has it
         self.stateful.append(item)
-        table = getattr(item, "__dict__", None)
+        table = _table_of(item)
         self._look((item.metadata, table, getattr(item, "variable", None)))
         self._look(before for before, _ in item.next_functions)
 
@@ -534,7 +544,7 @@ class Reach:
         if not getattr(item, "closed", False):
             self.stateful.append(item)
         self._look((getattr(getattr(item, "bit_generator", item), "seed_seq", None),))
-        if isinstance(item, Context):
+        if issubclass(type(item), Context):
             self._look(item.values())
         if behind(type(item)) is None:
             self._own_table(item)
@@ -543,22 +553,21 @@ class Reach:
         """It goes on, and is not to be told that it has not begun: only what a class of one's own keeps."""
         self.stateful.append(item)
         self._look(own_of(item).values())
-        if type(item) not in self._types:
-            self._class(type(item))
 
     def _bound(self, item: Any) -> None:
         """A method that is written in C: `items.append`."""
-        if not isinstance(item.__self__, ModuleType):
+        if not issubclass(type(item.__self__), ModuleType):
             self._look((item.__self__,))
 
     def _reference(self, item: weakref.ref[Any]) -> None:
-        self._look((item(),))
+        self._own_table(item)
+        self._look((weakref.ref.__call__(item),))
 
     def _stands_for(self, item: Any) -> None:
         """What another object is behind."""
-        if isinstance(item, memoryview):
+        if issubclass(type(item), memoryview):
             self.stateful.append(item)
-        behind = item.obj if isinstance(item, memoryview) else item.__repr__.__self__
+        behind = item.obj if issubclass(type(item), memoryview) else item.__repr__.__self__
         self._look((behind,))
 
     def _shown(self, item: Any) -> None:
@@ -569,17 +578,18 @@ class Reach:
         """A module of Python's that somebody keeps: its attributes, and what those hold that code names."""
         space = vars(item)
         self._spaces.append((space, dict(space)))
+        self._named_slots(item)
         if self._follows(item.__name__, item):
             self._methods.append(({name: [value] for name, value in space.items()}, set(), set()))
 
     def _array(self, item: Any) -> None:
         """What has memory: arrays of NumPy, and what C knows of."""
         self.arrays.append(item)
-        if type(item) not in self._types:
-            self._class(type(item))
         behind = getattr(item, "base", None)  # of another kind it is a file, say, that is mapped
-        self._look((getattr(item, "__dict__", None),))
-        self._look(b for b in (behind,) if isinstance(b, Tensor) or _is_numpys(type(b), "ndarray"))
+        self._look((_table_of(item),))
+        self._look(
+            b for b in (behind,) if issubclass(type(b), Tensor) or _is_numpys(type(b), "ndarray")
+        )
         if getattr(getattr(item, "dtype", None), "hasobject", False):
             self._look(item.flat)
 
@@ -618,13 +628,15 @@ class Reach:
         self._said |= said
         for holder in libraries:
             self._libraries.setdefault(identity(holder), (holder, set()))[1].update(said)
-        values = [space[name] if name in space else sys.modules.get(name) for name in present]
+        values: list[Any] = [
+            space[name] if name in space else sys.modules.get(name) for name in present
+        ]
         self._common_names = self._common_names or _put_in()
         values += [self._common_names[name] for name in names & self._common_names.keys()]
         for value in values:
-            if isinstance(value, ModuleType):
+            if issubclass(type(value), ModuleType):
                 self._module(value, names, parts)
-            elif isinstance(value, type):
+            elif issubclass(type(value), type):
                 self._named_class(value)
                 if not names.isdisjoint(_BY_NAME) and value not in self._types:
                     self._class(value)
@@ -658,17 +670,17 @@ class Reach:
     def _within(self, table: dict[str, Any], name: str | None) -> None:
         """Something that code names of a library: a container, an object, a class, or a function, and what
         that assigns; the whole module where there is no name."""
-        value = table if name is None else table.get(name)
+        value: Any = table if name is None else table.get(name)
         if name is None or value is sys.modules:
-            self._spaces.append((value, dict(value)))  # type: ignore[arg-type]
-        elif isinstance(value, FunctionType):
+            self._spaces.append((value, dict(value)))
+        elif type(value) is FunctionType:
             at = len(self._names)
             self._assigned(_named(value.__code__)[1], value.__globals__)
             self._last += self._names[at:]
             del self._names[at:]
-        elif isinstance(value, type) and not _opaque(value.__module__):
+        elif issubclass(type(value), type) and not _opaque(value.__module__):
             self._for_all.append(value)
-        elif isinstance(value, type):
+        elif issubclass(type(value), type):
             self._class(value)
         elif (
             type(value) is dict and identity(value) not in self._seen
@@ -677,12 +689,14 @@ class Reach:
             self._tables.append((value, dict(value)))
             if not _CONTAINERS.isdisjoint(map(type, value.values())) or name == "loggerDict":
                 held = [
-                    v for v in value.values() if type(v) in _CONTAINERS or isinstance(v, Logger)
+                    v
+                    for v in value.values()
+                    if type(v) in _CONTAINERS or issubclass(type(v), Logger)
                 ]
                 self._theirs.append(held)
         else:
             torchs = (type(value).__module__ or "").startswith("torch.")
-            self._theirs.append((value, getattr(value, "__dict__", None) if torchs else None))
+            self._theirs.append((value, _table_of(value) if torchs else None))
 
     def _kept_for_all(self, cls: type) -> None:
         """What a library's class has, and what is in the containers there."""
@@ -701,16 +715,16 @@ class Reach:
             cls = type(item)
             if cls in _ALONE or identity(item) in self._seen:
                 continue
-            if isinstance(item, Tensor) or is_iterator(cls):
+            if issubclass(type(item), Tensor) or is_iterator(cls):
                 self._look((item,))
                 continue
             held: list[Any] = []
-            if isinstance(item, (dict, list, set, deque)):
+            if issubclass(type(item), (dict, list, set, deque)):
                 self._seen.add(identity(item))
                 held = _held_by(item)
-                found: list[Any] = self._tables if isinstance(item, dict) else self._holders
+                found: list[Any] = self._tables if issubclass(type(item), dict) else self._holders
                 found.append((item, _copied(item)))
-            table = None if isinstance(item, type) else getattr(item, "__dict__", None)
+            table = None if issubclass(type(item), type) else _table_of(item)
             if type(table) is dict and (
                 cls.__module__ == "weakref" or _related(cls.__module__, home)
             ):
@@ -731,11 +745,11 @@ class Reach:
         for name in names & space.keys() | _with_parts(space, parts):
             value = space[name]
             self._names.append((space, name, value))
-            if isinstance(value, ModuleType):
+            if issubclass(type(value), ModuleType):
                 if value is not module and identity(value) not in self._seen:
                     self._seen.add(identity(value))
                     self._module(value, names, parts)
-            elif isinstance(value, type):
+            elif issubclass(type(value), type):
                 self._named_class(value)
             else:
                 self._look((value,))
@@ -748,7 +762,7 @@ class Reach:
         self._class(cls)
         for name in _MAKING:
             made = cls.__dict__.get(name)
-            if isinstance(made, FunctionType):
+            if type(made) is FunctionType:
                 self._look((made,))
 
     def _class(self, cls: type) -> None:
@@ -845,8 +859,12 @@ class Reach:
             yield self._common, _unused
         yield self._told_in_c, _kept_alive
         yield (holder for holder in empty if holder), lambda holder: holder.clear()
-        yield tables, _table_back
-        yield holders, _holder_back
+        late = self._answered and {
+            identity(pair[0]) for pairs, same in ((tables, _same), (holders, _holds)) for pair in pairs
+            if identity(pair[0]) in self._answered and not same(*pair)
+        }  # fmt: skip
+        yield (pair for pair in tables if identity(pair[0]) not in late), _table_back
+        yield (pair for pair in holders if identity(pair[0]) not in late), _holder_back
         yield self._objects, _object_back
         yield self._slots, _slot_back
         yield self._functions, _function_back
@@ -856,6 +874,12 @@ class Reach:
         yield self._lent, _lent_back
         yield self._contexts, _context_back
         yield self.caches, _cache_back
+        if late:  # what code answers by goes back first, and what that changed in turn
+            for of_code in (True, False):
+                for pairs, back in ((tables, _table_back), (holders, _holder_back)):
+                    yield [p for p in pairs if (identity(p[0]) in late) is of_code], back
+            yield self._slots, _slot_back
+            yield self._classes, _class_back
 
     def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
         """The same of globals of torch and others: the ways back of settings go by them."""
@@ -866,10 +890,13 @@ class Reach:
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
         for module in modules:
-            held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
-            self._tables += [(t, dict(_base(t).items(t))) for t in held]
+            held = (
+                module.__dict__,
+                *(v for v in module.__dict__.values() if issubclass(type(v), dict)),
+            )
+            self._tables += [(t, _entries(t)) for t in held]
             found = [v for t in held[1:] if identity(t) not in self.replaced for v in t.values()]
-            self.tensors |= {identity(t): t for t in found if isinstance(t, Tensor)}
+            self.tensors |= {identity(t): t for t in found if issubclass(type(t), Tensor)}
 
 
 @contextmanager
@@ -963,7 +990,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._array
     if (
         issubclass(cls, _STATEFUL)
-        or hasattr(cls, "set_result")
+        or _made_with(cls, "set_result")
         or _hashes(cls)
         or _is_numpys(cls, "BitGenerator", "Generator", "RandomState", "SeedSequence")
         or (cls.__name__, cls.__module__) in (("Context", "decimal"), SHARED_LOCK)
@@ -1026,7 +1053,16 @@ ON_GPU = "__cuda_array_interface__"
 
 def _hashes(cls: type) -> bool:
     """Whether objects of a class are fed with bytes, and say in a few what they got."""
-    return all(hasattr(cls, name) for name in ("update", "digest", "block_size"))
+    return _made_with(cls, "update", "digest", "block_size")
+
+
+def _made_with(cls: type, *names: str) -> bool:
+    """Whether a class, or one above it, that was made in C or by a library of no model's has all of these:
+    what those of others have is among the attributes of their objects."""
+    return any(
+        all(name in vars(c) for name in names) and (_opaque(c.__module__) or not _in_python(c))
+        for c in cls.__mro__
+    )
 
 
 def _is_numpys(cls: type, *names: str) -> bool:
@@ -1087,7 +1123,7 @@ def _remakes(module: ModuleType) -> bool:
             if type(value) is FunctionType:
                 if value.__globals__ is vars(module) and _sets_code(value.__code__):
                     return True
-            elif isinstance(value, type) and value.__module__ == module.__name__:
+            elif issubclass(type(value), type) and value.__module__ == module.__name__:
                 spaces += () if value in spaces else (value,)
     return False
 
@@ -1132,7 +1168,7 @@ def _named(code: CodeType) -> _Names:
                     names.add(constant)
             if type(constant) is str and (constant in _TELLING or by_text):
                 names.add(constant)
-            if isinstance(constant, CodeType):
+            if type(constant) is CodeType:
                 inner, more, others = _named(constant)
                 names |= inner
                 stored |= more
@@ -1233,15 +1269,17 @@ def _looked_up(
     places: _Places = [(None if name in space else sys.modules, name) for name in present]
     if "__package__" in present:  # what it imports may be told by where it is itself
         present += _above(space["__package__"])
-    values = [space[name] if name in space else sys.modules.get(name) for name in present]
-    modules = [v for v in values if isinstance(v, ModuleType)]
+    values: list[Any] = [
+        space[name] if name in space else sys.modules.get(name) for name in present
+    ]
+    modules = [v for v in values if issubclass(type(v), ModuleType)]
     within = list(_changeable(code, names, modules))
     closed = [m for m in modules if _is_closed(m.__name__)]
     inside = [(vars(m), name) for m in closed for name in names & vars(m).keys()]
     values += (table[name] for table, name in inside)
     libraries: list[Any] = [*closed]
     for value in values:
-        if isinstance(value, type) and not value.__flags__ & _IMMUTABLE:
+        if issubclass(type(value), type) and not value.__flags__ & _IMMUTABLE:
             if _is_closed(value.__module__):
                 libraries.append(value)
                 own = dict(vars(value))
@@ -1249,7 +1287,7 @@ def _looked_up(
                 within += ((own, n) for n in names & own.keys() if type(own[n]) in _CONTAINERS)
         elif type(value) in _CALLED_BY_NAME and _is_closed(value.__module__):
             within += _kept_by(value)
-    put = [at for at in inside if isinstance(at[0][at[1]], FunctionType)]
+    put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
     put = [(table, name) for table, name in put if not _is_closed(_home_of(table[name]))]
     return (present, within, libraries, put), places + inside
 
@@ -1258,7 +1296,7 @@ def _whose_globals(table: dict[Any, Any]) -> ModuleType | None:
     """The module of Python's of which a dictionary is the globals."""
     name = table.get("__name__") if type(table) is dict and "__spec__" in table else None
     module = sys.modules.get(name) if type(name) is str else None
-    return module if isinstance(module, ModuleType) and vars(module) is table else None
+    return module if issubclass(type(module), ModuleType) and vars(module) is table else None
 
 
 def _put_in() -> dict[str, Any]:
@@ -1273,7 +1311,7 @@ def _put_in() -> dict[str, Any]:
 
 def _above(package: Any) -> list[str]:
     """A package, and those that it is in."""
-    parts = package.split(".") if isinstance(package, str) and package else []
+    parts = package.split(".") if issubclass(type(package), str) and package else []
     names = (".".join(parts[: n + 1]) for n in range(len(parts)))
     return [name for name in names if name in sys.modules]
 
@@ -1299,7 +1337,7 @@ def _changeable(
             yield space, None
         for name in names & space.keys():
             value = space[name]
-            if isinstance(value, ModuleType) and value not in modules:
+            if issubclass(type(value), ModuleType) and value not in modules:
                 modules.append(value)
             elif (
                 (
@@ -1307,7 +1345,7 @@ def _changeable(
                     and not name.startswith("__")
                     and (value is not sys.modules or _fills(code) or not names.isdisjoint(_FILL))
                 )
-                or (by_name and isinstance(value, type) and not value.__flags__ & _IMMUTABLE)
+                or (by_name and issubclass(type(value), type) and not value.__flags__ & _IMMUTABLE)
                 or (_has_table(type(value)) and type(value).__module__ == module.__name__)
             ):
                 yield space, name
@@ -1319,11 +1357,11 @@ def _told(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], st
     if _opaque(cls.__module__):
         for name in _SETTING & vars(cls).keys():
             method = vars(cls)[name]
-            if isinstance(method, FunctionType) and _named(method.__code__)[1]:
+            if type(method) is FunctionType and _named(method.__code__)[1]:
                 yield {name: method}, name
         for name in names & vars(cls).keys():
             method = vars(cls)[name]
-            if isinstance(method, (classmethod, staticmethod)):
+            if issubclass(type(method), (classmethod, staticmethod)):
                 yield {cls.__name__: cls}, cls.__name__
                 yield from _kept_by(method.__func__)
         return
@@ -1374,12 +1412,12 @@ def _helpers(function: FunctionType) -> tuple[tuple[FunctionType, ...], tuple[An
         names = _named(each.__code__)[0]
         for name in names & each.__globals__.keys():
             value = each.__globals__[name]
-            if isinstance(value, type) and _related(value.__module__, home):
+            if issubclass(type(value), type) and _related(value.__module__, home):
                 kept.append(value)
             for part in _called(value, names):
                 *above, last = _behind(part)
                 if (
-                    isinstance(last, FunctionType)
+                    type(last) is FunctionType
                     and _related(last.__globals__.get("__name__"), home)
                     and last not in found
                 ):
@@ -1400,10 +1438,10 @@ def _related(one: Any, other: Any) -> bool:
 
 def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
     """A function, those of a module, or those methods of a class that are called where these names are."""
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), ModuleType):
         space = vars(value)
         found = [space[name] for name in names & space.keys()]
-    elif isinstance(value, type):
+    elif issubclass(type(value), type):
         found = [vars(type(value)).get("__call__")]
         for name in names | _SETTING:
             home = next((vars(each) for each in value.__mro__ if name in vars(each)), None)
@@ -1411,7 +1449,7 @@ def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
     else:
         found = [value]
     for each in found:
-        if isinstance(_behind(each)[-1], FunctionType):
+        if type(_behind(each)[-1]) is FunctionType:
             yield each
 
 
@@ -1422,7 +1460,7 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
     was given."""
     *above, function = _behind(value)
     yield from (({"cache": each}, "cache") for each in above if type(each) is _LRU)
-    if not isinstance(function, FunctionType):
+    if type(function) is not FunctionType:
         return
     helpers, others = _helpers(function)
     home = function.__globals__.get("__name__")
@@ -1433,7 +1471,7 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
         for name in names & space.keys():
             kept = space[name]
             own = _related(type(kept).__module__, home) and _has_table(type(kept))
-            own = own and not isinstance(kept, (int, type, FunctionType))
+            own = own and not issubclass(type(kept), (int, type, FunctionType))
             if (fills and type(kept) in _CONTAINERS and kept is not sys.modules) or own:
                 yield space, name
         if stored:
@@ -1443,7 +1481,7 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
         if above or (each is not function and space is function.__globals__):
             yield vars(each), None
     for item in (*others, *(each.__self__ for each in above if type(each) is MethodType)):
-        if isinstance(item, type):
+        if issubclass(type(item), type):
             yield from _shared_by(item)
         else:
             yield {"object": item}, "object"
@@ -1506,7 +1544,7 @@ def _opens(code: CodeType) -> bool:
 
 
 def _inner(code: CodeType) -> list[CodeType]:
-    return [c for c in code.co_consts if isinstance(c, CodeType)]
+    return [c for c in code.co_consts if type(c) is CodeType]
 
 
 _IMMUTABLE = 1 << 8
@@ -1549,7 +1587,7 @@ def _members(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[A
         opaque, closed = _opaque(cls.__module__), _is_closed(cls.__module__)
         for name, value in cls.__dict__.items():
             for part in _parts(value):
-                if not isinstance(part, FunctionType):
+                if type(part) is not FunctionType:
                     closed = closed and _is_closed(type(part).__module__)
                     others += () if type(part) in _LEAVES else (part,)
                     continue
@@ -1577,18 +1615,18 @@ def _home_of(function: FunctionType) -> Any:
             return name
         for cell in each.__closure__ or ():
             held = _slot_value(_CONTENTS, cell)
-            if isinstance(held, FunctionType) and held not in found:
+            if type(held) is FunctionType and held not in found:
                 found.append(held)
     return function.__globals__.get("__name__")
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
     """An attribute of a class as the functions or the value that it is."""
-    if isinstance(value, (staticmethod, classmethod)):
+    if issubclass(type(value), (staticmethod, classmethod)):
         return (value.__func__,)
-    if isinstance(value, property):
+    if issubclass(type(value), property):
         return value.fget, value.fset, value.fdel
-    if isinstance(value, functools.cached_property):
+    if issubclass(type(value), functools.cached_property):
         return (value.func,)
     return (value,)
 
@@ -1611,7 +1649,7 @@ def _own_slots(cls: type) -> list[Any]:
     so to all that its code can reach: nobody keeps those of others."""
     known = _SLOTS.get(cls)
     if known is None:
-        known = [d for name, d in vars(cls).items() if isinstance(d, _DESCRIPTORS)
+        known = [d for name, d in vars(cls).items() if issubclass(type(d), _DESCRIPTORS)
                  and name not in ("__dict__", "__weakref__", "__class__")
                  and not _only_gives(d)]  # fmt: skip
         if cls.__flags__ & _IMMUTABLE or _is_closed(cls.__module__):
@@ -1631,7 +1669,7 @@ _POINTER = ctypes.sizeof(ctypes.c_void_p)
 def _only_gives(slot: Any) -> bool:
     """Whether a descriptor of C has a function that gets and none that sets (`PyGetSetDef`): Python says so
     only where somebody sets it."""
-    if not isinstance(slot, GetSetDescriptorType):
+    if type(slot) is not GetSetDescriptorType:
         return False
     behind = (
         id(slot) + object.__basicsize__ + 3 * _POINTER
@@ -1649,7 +1687,7 @@ def _slot_value(slot: Any, item: Any) -> Any:
 
 def _is_of_links(held: Any) -> bool:
     """Whether it is the table of a cache that has a bound, which no other may fill or empty."""
-    of = {type(v).__name__ for v in held.values()} if isinstance(held, dict) else None
+    of = {type(v).__name__ for v in held.values()} if issubclass(type(held), dict) else None
     return of is not None and of <= {"_lru_list_elem"}
 
 
@@ -1665,19 +1703,43 @@ def _alike(one: Any, other: Any) -> bool:
 
 def _held(holder: Any, name: str) -> Any:
     """An attribute as it is kept: that of a class not as its objects see it."""
-    own = isinstance(holder, type) and not hasattr(vars(type).get(name), "__set__")
+    own = issubclass(type(holder), type) and not hasattr(vars(type).get(name), "__set__")
     table = vars(holder) if own else None
     return getattr(holder, name, _MISSING) if table is None else table.get(name, _MISSING)
 
 
 def _base(table: dict[Any, Any]) -> Any:
     """The class whose methods are those of dictionaries, whatever a subclass makes of them."""
-    return dict if type(table) is dict or not isinstance(table, OrderedDict) else OrderedDict
+    return dict if type(table) is dict or not issubclass(type(table), OrderedDict) else OrderedDict
 
 
 def _order(holder: Any) -> Any:
     """The same of a list, a set or a deque."""
-    return next(base for base in (list, set, deque) if isinstance(holder, base))
+    return next(base for base in (list, set, deque) if issubclass(type(holder), base))
+
+
+def _entries(table: dict[Any, Any]) -> dict[Any, Any]:
+    """What is in a dictionary, without asking its keys for their hash where Python has that."""
+    plain = type(table).__iter__ is dict.__iter__
+    return dict.copy(table) if plain else dict(_base(table).items(table))
+
+
+def _answers(key: Any) -> bool:
+    """Whether code of a class of somebody's own runs where something is looked up."""
+    if type(key) in (tuple, frozenset):
+        return any(map(_answers, key))
+    return type(type(key).__hash__) is FunctionType
+
+
+def _table_of(item: Any) -> Any:
+    """The dictionary that an object has its attributes in, without code of its class; None where there is
+    none."""
+    if type(type(item).__getattribute__) is not FunctionType:
+        return getattr(item, "__dict__", None)
+    try:
+        return object.__getattribute__(item, "__dict__")
+    except AttributeError:
+        return None
 
 
 def _fill(table: dict[Any, Any], entries: Mapping[Any, Any]) -> None:
@@ -1698,8 +1760,8 @@ def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
 
 def _copied(holder: Any) -> Any:
     """What is in a dictionary, a list, a set or a deque."""
-    if isinstance(holder, dict):
-        return dict(_base(holder).items(holder))
+    if issubclass(type(holder), dict):
+        return _entries(holder)
     return list(_order(holder).__iter__(holder))
 
 
@@ -1757,7 +1819,7 @@ _WAITERS = "_waiters"
 
 def _held_by(part: Any) -> list[Any]:
     held = _copied(part)
-    return list(held.values()) if isinstance(held, dict) else held
+    return list(held.values()) if issubclass(type(held), dict) else held
 
 
 def _unused(found: tuple[Any, list[tuple[Any, list[Any]]]]) -> None:
@@ -1775,10 +1837,10 @@ def _object_back(found: tuple[Any, type, Any]) -> None:
     item, cls, table = found
     if type(item) is not cls:
         _KIND.__set__(item, cls)
-    if type(table) is not dict or item.__dict__ is table:
+    if type(table) is not dict or _table_of(item) is table:
         return
-    if (
-        _has_table(cls) and item.__dict__ is item.__dict__
+    if _has_table(cls) and _table_of(item) is _table_of(
+        item
     ):  # else it is another's, or made each time
         object.__setattr__(item, "__dict__", table)
 
@@ -1794,7 +1856,7 @@ def _kept_alive(found: tuple[Any, list[Any]]) -> None:
 
 
 def _has_part_in_c(value: Any) -> bool:
-    table = getattr(value, "__dict__", None) if _has_table(type(value)) else None
+    table = _table_of(value) if _has_table(type(value)) else None
     values = table.values() if type(table) is dict else ()
     return any(map(_is_of_an_extension, {type(value), *map(type, values)}))
 
@@ -1898,7 +1960,7 @@ def _cache_back(pair: tuple[Any, int]) -> None:
 
 def _goes_on(value: Any) -> bool:
     """Whether something is a thread that runs: a library that forgot it would start another."""
-    return isinstance(value, threading.Thread) and value.is_alive()
+    return issubclass(type(value), threading.Thread) and value.is_alive()
 
 
 def _class_back(pair: tuple[type, dict[str, Any]]) -> None:

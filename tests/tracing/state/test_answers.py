@@ -1,0 +1,193 @@
+"""Objects whose class runs code of its own where they are asked for something: they are looked at without
+asking them, and what they count is as before."""
+
+from __future__ import annotations
+
+import array
+import functools
+import io
+import logging
+import queue
+import random
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+
+X = torch.randn(1, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Holding(nn.Module):
+    """Does something with what it was given."""
+
+    def __init__(self, do: Callable[[Any], Any], **held: Any) -> None:
+        super().__init__()
+        self.layer, self.do = nn.Linear(4, 4), do
+        self.__dict__.update(held)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.do(self)
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def _notes(model: nn.Module) -> tuple[str, ...]:
+    return opgraph.profile(model, (X,)).model.notes
+
+
+KINDS: list[tuple[type, tuple[Any, ...]]] = [
+    (io.StringIO, ()), (io.BytesIO, ()), (bytearray, (b"ab",)), (array.array, ("i", [1])),
+    (logging.Logger, ("answers",)), (queue.SimpleQueue, ()), (types.ModuleType, ("answers",)),
+    (torch.Generator, ()), (random.Random, (1,)), (functools.partial, (int, "3")),
+    (weakref.ref, (Holding,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "args"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
+def test_what_a_class_counts_whose_objects_say_their_state(
+    base: type, args: tuple[Any, ...]
+) -> None:
+    """Of each kind of things that is looked at in a way of its own: its class, attributes and slots."""
+
+    class Slotted(base):  # type: ignore[misc]
+        __slots__ = ("slot",)
+
+    class Counted(Slotted):
+        calls = 0
+
+        def hit(self) -> None:
+            type(self).calls += 1
+            self.slot += 1
+            self.own += 1
+
+    thing = Counted(*args)
+    thing.slot = thing.own = 0
+    assert _notes(Holding(lambda model: model.thing.hit(), thing=thing)) == ()
+    assert (Counted.calls, thing.slot, thing.own) == (0, 0, 0)
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __hash__(self) -> int:
+        self.asked += 1
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        self.asked += 1
+        return self is other
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        lambda model: None,
+        lambda model: model.table.update({3: 4}),
+        lambda model: model.several.add(3),
+    ],
+)
+def test_keys_that_count_how_often_they_are_asked(do: Callable[[Any], Any]) -> None:
+    key = Counting()
+    model = Holding(do, table={key: 1}, several={key})
+    before = key.asked
+    assert _notes(model) == ()
+    assert key.asked == before
+    assert (list(model.table), list(model.several)) == ([key], [key])
+
+
+class Mutable:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mutable) and self.value == other.value
+
+
+def test_a_key_is_found_whose_hash_was_another_one_meanwhile() -> None:
+    def change(model: Any) -> None:
+        model.key.value = 5
+        model.table[3] = 1
+
+    key = Mutable(1)
+    table = {key: 1}
+    assert _notes(Holding(change, key=key, table=table)) == ()
+    assert table == {key: 1}
+    assert key in table
+
+
+class Unbound:
+    """Stands for something that is not there yet."""
+
+    __slots__ = ()
+
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError("outside of any request")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("outside of any request")
+
+
+unbound: Any = Unbound()
+COUNTS = [0]
+
+
+def test_a_global_that_refuses_to_say_what_it_is() -> None:
+    def count(_: Any) -> None:
+        COUNTS[0] += 1
+        if COUNTS[0] < 0:
+            unbound.user.clear()
+
+    assert _notes(Holding(count, other=unbound)) == ()
+    assert COUNTS == [0]
+
+
+class Asked:
+    def __init__(self) -> None:
+        object.__setattr__(self, "names", [])
+
+    def __getattribute__(self, name: str) -> Any:
+        object.__getattribute__(self, "names").append(name)
+        return object.__getattribute__(self, name)
+
+
+def test_attributes_are_not_asked_for() -> None:
+    asked = Asked()
+    names = object.__getattribute__(asked, "names")
+    assert _notes(Holding(lambda model: model.asked.names, asked=asked)) == ()
+    assert names == []
+
+
+class Slot:
+    """Has methods of the names that futures and hashes have."""
+
+    __slots__ = ("value",)
+    block_size = 64
+
+    def __init__(self) -> None:
+        self.value: list[Any] = []
+
+    def set_result(self, value: Any) -> None:
+        self.value.append(value)
+
+    def update(self, value: Any) -> None:
+        self.value = [*self.value, value]
+
+    def digest(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("how", ["set_result", "update"])
+def test_names_of_methods_make_no_future_of_an_object(how: str) -> None:
+    slot = Slot()
+    assert _notes(Holding(lambda model: getattr(model.slot, how)(3), slot=slot)) == ()
+    assert slot.value == []
