@@ -51,6 +51,7 @@ from opgraph.tracing.fake.types import dress, true_types
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.leaks import leaks, modes_made
+from opgraph.tracing.state.process import cast_anew
 from opgraph.tracing.state.reach import Reach
 from opgraph.tracing.target import Substitutes
 
@@ -427,6 +428,7 @@ def staged(
                 guard.settle(error)
                 guard.say(before.restore())
                 guard.lacking.clear()
+            cast_anew()
         stack.callback(guard.restore_late)
         modes = [] if mode is None else [weakref.ref(mode)]
         aged()  # what is left of the run is looked for among what it has made

@@ -290,3 +290,33 @@ def test_a_view_knows_what_made_it_when_its_base_was_written_to(several: bool) -
     assert [v._version for v in views] == versions
     torch.cat([v.flatten() for v in views]).sum().backward()
     assert base.grad is not None
+
+
+class Doubles(nn.Module):
+    """Doubles its weights in a profile, before it reads them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.doubles = nn.Linear(4, 4), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.doubles:
+            with torch.no_grad():
+                self.layer.weight.mul_(2)
+        y: Tensor = self.layer(x)
+        return y * 2 if y.sum().item() > -1e9 else y
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": "cpu"}, {"warm_up": True}, {"tracer": "hybrid"}], ids=str
+)
+def test_autocast_around_has_no_weights_of_a_run(options: dict[str, Any]) -> None:
+    model = Doubles()
+    with torch.autocast("cpu", torch.bfloat16):
+        before = model(X)
+        torch.clear_autocast_cache()
+        model.doubles = True
+        profile = opgraph.profile(model, (X,), **options)
+        model.doubles = False
+        assert torch.equal(model(X), before)
+    assert not any("fake tensor" in note for note in profile.model.notes)

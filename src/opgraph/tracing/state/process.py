@@ -1152,10 +1152,18 @@ class _Computed:
         self._table.update(self._of)
 
 
+def cast_anew() -> None:
+    """Let autocast that is on around a run forget the weights that it has cast: those of the weights
+    themselves, which a run would be spared to cast, and afterwards those of the run."""
+    if _nesting():
+        torch.clear_autocast_cache()
+
+
 def compute_anew() -> None:
-    """Let what a context keeps of weights (`torch.nn.utils.parametrize.cached`) be computed by a run that
-    begins now: what is there is of the weights themselves, and a backward would go on into what made it.
-    As a setting (`_Computed`) it is there again afterwards."""
+    """Let what a context keeps of weights (`torch.nn.utils.parametrize.cached`, autocast) be computed by a
+    run that begins now: what is there is of the weights themselves, and a backward would go on into what
+    made it. As a setting (`_Computed`) the former is there again afterwards."""
+    cast_anew()
     made: Any = sys.modules.get("torch.nn.utils.parametrize")
     if made is not None and made._cache:
         made._cache = {}
