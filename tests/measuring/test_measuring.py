@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -174,6 +175,48 @@ def test_a_loop_of_ones_own_is_recorded() -> None:
         pass
     with pytest.raises(TraceError, match="no call of the model was recorded"):
         _ = run.measured
+
+
+def test_a_loop_whose_model_cannot_be_traced_goes_on() -> None:
+    model, x = nn.Linear(4, 2), torch.ones(3, 4)
+
+    def call(row: Tensor) -> Tensor:
+        found: Tensor = model(row)
+        return found
+
+    with opgraph.recording(model) as run:
+        found = [torch.func.vmap(call)(x) for _ in range(3)]
+    assert torch.equal(found[2], model(x))
+    with pytest.raises(InputError, match=r"torch\.func"):
+        _ = run.measured
+
+
+def test_it_is_said_where_plain_steps_run_otherwise() -> None:
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    inner = nn.Sequential(nn.Linear(4, 4))
+    inner[0].compile(backend="eager")
+    for model, x, said in (
+        (encoder, torch.ones(1, 3, 8), "one kernel each"),
+        (inner.eval(), torch.ones(2, 4), "what is compiled"),
+        (nn.Linear(4, 4), torch.ones(2, 4), ""),
+    ):
+        with torch.no_grad(), opgraph.recording(model) as run:
+            for _ in range(3):
+                model(x)
+        notes = [n for n in run.measured.record.notes if "plain steps" in n]
+        assert len(notes) == bool(said), notes
+        assert said in "".join(notes)
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_a_step_of_training_is_measured_where_gradients_are_off(off: Any) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), torch.ones(2, 4)
+    with off():
+        found = opgraph.measure(model, x, mode="train", device="cpu", steps=1)
+        assert torch.is_inference_mode_enabled() == (off is torch.inference_mode)
+        assert not torch.is_grad_enabled()
+    assert found.seconds > 0
+    assert all(w.grad is None for w in model.parameters())
 
 
 def test_what_does_not_fit_is_refused_with_the_figures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,8 @@ def measured_profile(
     tell: Callable[[str], object] = lambda _: None,
 ) -> ProfileRecord:
     """The profile of a model with what a run of it took (see `measure`)."""
+    import torch
+
     from opgraph.measuring import measured, step_of
     from opgraph.tracing.base import compiling, uncommented
     from opgraph.tracing.state.guard import guarded
@@ -89,7 +91,11 @@ def measured_profile(
     tell("making weights …")
     example = replace(example, beside=asked.called)
     reached = [built.module, *example.given]  # a copy of it refers to all that it does
-    with guarded(reached, heard=False, device=where.type) as guard:
+    with (
+        guarded(reached, heard=False, device=where.type) as guard,
+        torch.inference_mode(mode=False),
+        torch.enable_grad(),  # whatever is on around: the step says what it does without
+    ):
         step = step_of(built, example, asked, where)
         tell("running …")
         with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
@@ -112,7 +118,7 @@ class Recording:
 
     @property
     def measured(self) -> Measured:
-        """What was measured. Raises `TraceError` where the model was not called."""
+        """What was measured. Raises `TraceError` where the model was not called, or cannot be traced."""
         return _faced(self._follower.profile)
 
     @property
@@ -126,7 +132,8 @@ def recording(model: nn.Module) -> Iterator[Recording]:
     """Measure a model within somebody's own loop.
 
     What its calls take between here and the end, forward, backward and optimizer, is given to its nodes.
-    Half of the first steps run under the profiler. `run.measured` holds what was found.
+    Half of the first steps run under the profiler, there without what is compiled or fused, which may round
+    otherwise. `run.measured` holds what was found; where a call cannot be traced, it raises why.
 
     >>> with opgraph.recording(model) as run:
     ...     for batch in loader:

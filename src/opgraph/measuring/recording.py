@@ -17,8 +17,8 @@ from torch.optim.optimizer import (
 
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
-from opgraph.measuring.running import Profiled, run_of, waiting, watched
-from opgraph.record.errors import TraceError
+from opgraph.measuring.running import Profiled, run_of, run_otherwise, waiting, watched
+from opgraph.record.errors import OpgraphError, TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
 from opgraph.sources.weightless import uncompiled
@@ -78,6 +78,7 @@ class Follower:
         self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
         self._wait = waiting(self._device)
         self._profile: ProfileRecord | None = None
+        self._failed: OpgraphError | None = None
         self._optimizer = ""
         self._calls = 0
         self._busy = False  # tracing calls the model, too
@@ -110,8 +111,10 @@ class Follower:
     def profile(self) -> ProfileRecord:
         """The profile with what was recorded. The first step warms up, and counts only where it is alone.
 
-        Raises `TraceError` where no step was.
+        Raises `TraceError` where no step was, and why a call could not be traced.
         """
+        if self._failed is not None:
+            raise self._failed
         if self._profile is None or not self._traced:
             few = "one step of training" if self._calls else "no call of the model"
             hint = "let the loop run a few times within, under no other profiler"
@@ -120,13 +123,14 @@ class Follower:
         traced = self._traced[1:] if warm else self._traced
         plain = self._plain or [seconds for seconds, _ in traced]
         run = run_of(plain, traced, self._device)
-        return replace(self._profile, measured=replace(run, source="recording"))
+        notes = *run.notes, *run_otherwise(self._profile, self._module)
+        return replace(self._profile, measured=replace(run, source="recording", notes=notes))
 
     # What happens in the loop.
 
     @uncompiled
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._busy or module is not self._module:
+        if self._busy or module is not self._module or self._failed is not None:
             return
         self._end()
         self._training = module.training and torch.is_grad_enabled()
@@ -136,6 +140,9 @@ class Follower:
             self._busy = True
             try:
                 self._profile = self._trace(Example(args, kwargs), mode, self._optimizer)
+            except OpgraphError as error:
+                self._failed = error  # which is no reason for the loop to end
+                return
             finally:
                 self._busy = False
             self._marks = Marks(self._profile.graph, module)

@@ -73,18 +73,26 @@ def measured(
         run_of(plain, traced, device, fixed=steps is not None),
         **_thinned(looked), held=looked.held, peak_nodes=looked.peak_nodes,
     )  # fmt: skip
-    if profile.mode != "train" and _takes_shortcuts(step.module):
-        note = (
-            "where nothing looks on, torch runs some layers of this model by one kernel each: so the plain "
-            "steps did, and the graph and the steps under the profiler have their operators"
-        )
-        return replace(found, notes=(*found.notes, note))
-    return found
+    return replace(found, notes=(*found.notes, *run_otherwise(profile, step.module)))
 
 
 def watched() -> bool:
     """Whether a profiler of torch is on: to start another ends it."""
     return bool(torch.autograd._profiler_enabled())
+
+
+def run_otherwise(profile: ProfileRecord, module: torch.nn.Module) -> Iterator[str]:
+    """What plain steps of a model run that those under the profiler do not."""
+    if profile.mode != "train" and _takes_shortcuts(module):
+        yield (
+            "where nothing looks on, torch runs some layers of this model by one kernel each: so the plain "
+            "steps did, and the graph and the steps under the profiler have their operators"
+        )
+    if any(m._compiled_call_impl is not None or hasattr(m, "_orig_mod") for m in module.modules()):
+        yield (
+            "plain steps ran what is compiled of this model, and those under the profiler its operators, "
+            "as the graph has them"
+        )
 
 
 def _takes_shortcuts(module: torch.nn.Module) -> bool:

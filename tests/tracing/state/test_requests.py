@@ -4,6 +4,7 @@ interrupt at its end leaves nothing."""
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -181,3 +182,14 @@ def test_a_model_compiled_in_place_is_followed(how: str) -> None:
         with opgraph.recording(model) as run:
             assert steps() == expected
         assert run.measured.record.source == "recording"
+
+
+@pytest.mark.parametrize("shown", ["str(p)", "p._repr_html_()", "str(opgraph.compare(p, p))"])
+def test_what_is_shown_first_draws_no_random_number(shown: str) -> None:
+    code = (
+        "import random, torch, opgraph\n"
+        "p = opgraph.profile(torch.nn.Linear(4, 4), torch.ones(1, 4))\n"
+        f"before = random.getstate()\n{shown}\n"
+        "assert random.getstate() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
