@@ -443,10 +443,15 @@ def test_training_by_name_finds_the_loss_and_says_which(name, options, says):
     assert any(n.phase == "optimizer" for n in profile.graph.nodes)
 
 
+_ULTRALYTICS = "8.4.126"
+"""From this version on its criteria ask for few values; those of before are run on real tensors."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["yolov8n", "yolov8n-obb"])
 def test_boxes_are_chosen_without_values_where_the_truth_about_them_is_made_here(name):
     """The ten best anchors of each image, wherever they are."""
+    pytest.importorskip("ultralytics", _ULTRALYTICS)
     given = {"mode": "train", "image_size": 64, "batch_size": 4}
     fake = opgraph.profile(name, **given)
     assert fake.tracing.tensors == "fake"
@@ -461,6 +466,8 @@ def test_boxes_are_chosen_without_values_where_the_truth_about_them_is_made_here
 def test_boxes_are_matched_without_values(name):
     """A criterion asks whether boxes or errors are finite, and matches boxes with the truth outside of
     torch."""
+    if name.startswith("yolo"):
+        pytest.importorskip("ultralytics", _ULTRALYTICS)
     found = opgraph.profile(name, mode="train", image_size=64)
     assert found.tracing.tensors == "fake"
     assert "the model's own" in found.convention["loss"]
