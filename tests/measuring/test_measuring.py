@@ -15,6 +15,7 @@ import opgraph
 from opgraph.analysis.measured.times import curve
 from opgraph.api.pipeline import prepared
 from opgraph.cli import main
+from opgraph.integrations.meter import Meter
 from opgraph.measuring.running import together
 from opgraph.measuring.steps import step_of
 from opgraph.options import Options
@@ -188,6 +189,30 @@ def test_a_loop_whose_model_cannot_be_traced_goes_on() -> None:
         found = [torch.func.vmap(call)(x) for _ in range(3)]
     assert torch.equal(found[2], model(x))
     with pytest.raises(InputError, match=r"torch\.func"):
+        _ = run.measured
+
+
+class Alone(nn.Linear):
+    """Runs where nothing looks on alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = super().forward(x)
+        if torch.utils._python_dispatch._len_torch_dispatch_stack():
+            raise ValueError("somebody looks on")
+        return found
+
+
+def test_what_failed_as_it_was_traced_is_no_figure() -> None:
+    model, x = Alone(4, 2), torch.ones(3, 4)
+    meter = Meter()
+    meter.attach([model])
+    with opgraph.recording(model) as run:
+        for _ in range(3):
+            model(x).sum().backward()
+    meter.detach()
+    assert "flops_per_second" not in meter.take()
+    assert "somebody looks on" in meter.note
+    with pytest.raises(TraceError, match="somebody looks on"):
         _ = run.measured
 
 

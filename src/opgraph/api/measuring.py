@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.costed import terms
-from opgraph.api.pipeline import as_it_was, prepared, profile_model, told
+from opgraph.api.pipeline import as_it_was, complete, prepared, profile_model, told
 from opgraph.options import Options, checked, named_options
 from opgraph.options.fields import OPTIMIZERS
 from opgraph.record import units
@@ -82,11 +82,7 @@ def measured_profile(
     asked = replace(asked, target=asked.target or _target(where))
     tell("tracing …")
     built, example = prepared(model, inputs, kwargs, asked)
-    profile = profile_model(built, example, asked)
-    failed = profile.graph.failed
-    if failed is not None:
-        at = f" at {failed.file}:{failed.line}" if failed.file else ""
-        raise TraceError(f"the {failed.part} of {profile.model.name} failed{at}: {profile.failure}")
+    profile = complete(profile_model(built, example, asked))
     _refuse_what_does_not_fit(profile, where, asked.memory_limit)
     tell("making weights …")
     example = replace(example, beside=asked.called)
@@ -149,7 +145,7 @@ def recording(model: nn.Module) -> Iterator[Recording]:
         where = next((p.device for p in model.parameters()), None)
         target = "cpu" if where is None else _target(where)
         built = Built(model, ModelInfo(type(model).__name__))
-        return profile_model(built, example, Options(target=target, **train))
+        return complete(profile_model(built, example, Options(target=target, **train)))
 
     follower = Follower(model, trace)
     follower.start()

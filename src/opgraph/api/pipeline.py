@@ -483,6 +483,15 @@ def prepared(
     return built, _example(built, inputs, kwargs, request)
 
 
+def complete(profile: ProfileRecord) -> ProfileRecord:
+    """A profile of all that there is to run. Raises `TraceError` where a forward or a step failed."""
+    failed = profile.graph.failed
+    if failed is None:
+        return profile
+    at = f" at {failed.file}:{failed.line}" if failed.file else ""
+    raise TraceError(f"the {failed.part} of {profile.model.name} failed{at}: {profile.failure}")
+
+
 @turn()
 @told
 def profile_model(

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.timing.prediction import predict
-from opgraph.api.pipeline import profile_model
+from opgraph.api.pipeline import complete, profile_model
 from opgraph.hardware import Device, device
 from opgraph.inputs.base import Example
 from opgraph.measuring.recording import around
@@ -130,7 +130,7 @@ class Meter:
         depth, self._depth = self._depth, 1  # the trace calls the module, too
         try:
             options = Options(mode="train", target=target)
-            profile = profile_model(model, Example(args, kwargs), options)
+            profile = complete(profile_model(model, Example(args, kwargs), options))
         except OpgraphError as error:
             self.note = f"{type(module).__name__} cannot be traced: {error}"
             return _Call(0, 0.0, elements)
