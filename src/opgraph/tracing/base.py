@@ -47,7 +47,7 @@ from opgraph.tracing.fake.tensors import (
     memory_read,
     shared_memory,
 )
-from opgraph.tracing.fake.types import dress, true_types
+from opgraph.tracing.fake.types import dress, true_types, unasked
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.leaks import leaks, modes_made
@@ -273,12 +273,15 @@ def _recorded(
             raise
         stage.guard.settle(reason)
         return _Recorded(None, reason)
-    recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
-    inputs = tuple(recorder.source(tensor, name) for name, tensor in named(module, args, kwargs))
-    # No name here for one of them, which would hold it for as long as the run takes.
-    recorder.capture.are_random(
-        (t for n, t in named(module, args, kwargs) if n in stage.drawn), MADE_UP
-    )
+    with unasked():
+        recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
+        inputs = tuple(
+            recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
+        )
+        # No name here for one of them, which would hold it for as long as the run takes.
+        recorder.capture.are_random(
+            (t for n, t in named(module, args, kwargs) if n in stage.drawn), MADE_UP
+        )
     result, error = recorder.run(lambda: run(recorder))
     if isinstance(error, OutOfMemory):
         alive = recorder.release()
@@ -466,7 +469,13 @@ def arguments(
     are asked for. Integers and booleans stay real, since a forward may look at them, and sparse ones, since
     fake ones do not say how much they store; for a run on real tensors what is on the meta device is filled
     with random numbers. Real ones are copies on the CPU, since a forward may write to its arguments."""
+    with unasked():
+        return _arguments(example, mode, real_inputs)
 
+
+def _arguments(
+    example: Example, mode: FakeTensorMode | None, real_inputs: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     shared = shared_memory(tensors_in((example.args, dict(example.kwargs)))) if mode else {}
     stand = partial(_stood_in, {}, mode, shared, real_inputs)
     args, kwargs = tuple(example.args), dict(example.kwargs)
@@ -536,6 +545,9 @@ def _copied(tensor: Tensor) -> Tensor:
     whole = made.is_contiguous() and made.untyped_storage().nbytes() == made.nbytes
     plain = whole and type(tensor) is Tensor and not tensor.is_quantized and not tensor.is_conj()
     made = made.clone() if plain else copy.deepcopy(made)
+    if type(made) is not type(tensor) and not hasattr(tensor, "__tensor_flatten__"):
+        made = made.as_subclass(type(tensor))
+        vars(made).update(vars(tensor))
     return made.requires_grad_(tensor.requires_grad)
 
 

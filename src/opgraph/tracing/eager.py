@@ -25,7 +25,7 @@ from opgraph.sources.ranks import current
 from opgraph.sources.weightless import give_back, one_request, resident
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import is_away, needs_values
-from opgraph.tracing.fake.types import is_its_own
+from opgraph.tracing.fake.types import is_its_own, unasked
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
 from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.process import free_bytes, put_back
@@ -107,6 +107,7 @@ def _limit(memory_limit: float | None) -> float:
     return free_bytes() / 2**31 if memory_limit is None else memory_limit
 
 
+@unasked()
 def _bytes(module: torch.nn.Module) -> int:
     """The bytes of all parameters and buffers of which the size is known."""
     tensors = (*module.parameters(), *module.buffers())
@@ -173,6 +174,7 @@ def _lacks_values(outcome: Outcome) -> bool:
     return outcome.caught is not None or needs_values(outcome.error)
 
 
+@unasked()
 def _hangs_on_weights(outcome: Outcome, model: Model) -> bool:
     """Whether all that a forward failed at was computed from weights, which have no values where the inputs
     have some, either: it would fail there again."""
@@ -229,6 +231,7 @@ def said(outcome: Outcome, real: Outcome | None = None) -> Outcome:
     return replace(outcome, notes=(*outcome.notes, note))
 
 
+@unasked()
 def _has_numbers(example: Example) -> bool:
     """Whether there are inputs that a fake run would fake."""
     leaves = tree_leaves((tuple(example.args), dict(example.kwargs)))
@@ -266,11 +269,13 @@ def _refuse_too_large(needed: int, limit: float) -> None:
         )
 
 
+@unasked()
 def _away(module: torch.nn.Module) -> list[torch.Tensor]:
     """The weights that are on an accelerator, of which a run has copies."""
     return [t for t in (*module.parameters(), *module.buffers()) if is_away(t)]
 
 
+@unasked()
 def _has_values(module: torch.nn.Module) -> bool:
     """Whether all weights are there to be computed with."""
     return all(map(_has_value, (*module.parameters(), *module.buffers())))
@@ -280,6 +285,7 @@ def _has_value(tensor: torch.Tensor) -> bool:
     return tensor.device.type != "meta" and type(tensor).__name__ != "FakeTensor"
 
 
+@unasked()
 def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
     memo: dict[int, torch.Tensor] = {}
     for table in (t for m in module.modules() for t in (m._parameters, m._buffers)):

@@ -12,6 +12,7 @@ import random
 import types
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -191,3 +192,72 @@ def test_names_of_methods_make_no_future_of_an_object(how: str) -> None:
     slot = Slot()
     assert _notes(Holding(lambda model: getattr(model.slot, how)(3), slot=slot)) == ()
     assert slot.value == []
+
+
+class Told(Tensor):
+    """Counts in a tensor how often functions of torch are called, and every second sum is of twice as
+    much."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            for each in args:
+                if isinstance(each, Told) and "calls" in vars(each):
+                    vars(each)["calls"].add_(1)
+            if func is torch.sum:
+                vars(args[0])["sums"] += 1
+                if vars(args[0])["sums"] % 2:
+                    return (args[0] @ args[0]).as_subclass(Tensor).sum()
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def _told() -> Any:
+    tensor = torch.randn(4, 4).as_subclass(Told)
+    vars(tensor).update(calls=torch.zeros(1), sums=0)
+    return tensor
+
+
+class OfTold(nn.Module):
+    def __init__(self, *, reads: bool) -> None:
+        super().__init__()
+        self.layer, self.reads, self.held = nn.Linear(4, 4), reads, _told()
+        self.register_buffer("buffer", _told())
+        self.weight = nn.Parameter(told := _told())
+        vars(self.weight).update(vars(told))
+
+    def forward(self, x: Any) -> Any:
+        assert isinstance(x, Told) or not self.reads
+        y = self.layer(x.as_subclass(Tensor)).mean()
+        for each in (self.held, self.weight, self.buffer):
+            y = y + torch.sum(each).as_subclass(Tensor)
+        return y * y.item() if self.reads else y
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["fake", "real"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"warm_up": True}, {"mode": "train"}, {"tracer": "dynamo"}, {"tracer": "export"}],
+    ids=str,
+)
+def test_tensors_by_which_a_class_of_tensors_counts(options: dict[str, Any], reads: bool) -> None:
+    model, x = OfTold(reads=reads), _told()
+    held = [vars(each)["calls"].zero_() for each in (x, model.held, model.weight, model.buffer)]
+    with suppress(opgraph.TraceError):
+        profile = opgraph.profile(model, (x,), **options)
+        assert not any("no mode hears" in note for note in profile.model.notes)
+    assert [each.item() for each in held] == [0, 0, 0, 0]
+
+
+def test_what_a_class_of_tensors_does_is_not_known_from_its_last_call() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = _told()
+
+        def forward(self, x: Tensor) -> Any:
+            return x + sum(torch.sum(self.held).as_subclass(Tensor) for _ in range(4))
+
+    profile = opgraph.profile(Twice(), (X,))
+    products = [k for n in profile.graph.nodes for k in n.kernels if k.op == "aten.mm"]
+    assert len(products) == 2
+    assert not any("add_" in node.target for node in profile.graph.nodes)

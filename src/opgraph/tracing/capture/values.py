@@ -115,7 +115,8 @@ class ValueTable:
             for part in parts:
                 self.read(part, into)
             if not parts:
-                into.append(self._found(tensor))
+                with torch._C.DisableTorchFunctionSubclass():
+                    into.append(self._found(tensor))
             return
         _, value, storage, version = entry
         into.append(value)
@@ -180,23 +181,24 @@ class ValueTable:
         if fresh is not None:
             record.outputs.append(self.add(tensor, kind, None, None, fresh, look))
             return
-        tensor = local(tensor)
-        parts = self._parts(tensor)
-        for part in parts:
-            self.produce(part, record, index)
-        if parts:
-            return
-        before = self.bound(tensor)
-        storage = memory.see(tensor, max(record.first, record.last - 1))
-        alias = before
-        if alias is None and storage is not None:
-            alias = next(
-                (v for v in reversed(record.inputs) if self.values[v].storage == storage), None
-            )
-        elif alias is None:
-            alias = self._weight_alias(tensor, record)
-        record.outputs.append(self.add(tensor, kind, None, alias, storage, look))
-        self.own(record.outputs[-1], index)
+        with torch._C.DisableTorchFunctionSubclass():  # its class is not told
+            tensor = local(tensor)
+            parts = self._parts(tensor)
+            for part in parts:
+                self.produce(part, record, index)
+            if parts:
+                return
+            before = self.bound(tensor)
+            storage = memory.see(tensor, max(record.first, record.last - 1))
+            alias = before
+            if alias is None and storage is not None:
+                alias = next(
+                    (v for v in reversed(record.inputs) if self.values[v].storage == storage), None
+                )
+            elif alias is None:
+                alias = self._weight_alias(tensor, record)
+            record.outputs.append(self.add(tensor, kind, None, alias, storage, look))
+            self.own(record.outputs[-1], index)
 
     def _weight_alias(self, tensor: Tensor, record: Record) -> int | None:
         """The weight whose memory a result shares (`weight.t()`)."""

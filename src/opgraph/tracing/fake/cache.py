@@ -25,6 +25,7 @@ from opgraph.costs.registry import contractions, formulas
 from opgraph.record.graph import Kernel
 from opgraph.record.identity import identity
 from opgraph.tracing.fake.tensors import CPU, META, around
+from opgraph.tracing.fake.types import is_told
 
 _UNPREDICTABLE = frozenset(
     {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
@@ -194,7 +195,8 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
     """What of some arguments their results and costs can depend on; their tensors are added to
     `tensors`, in order. Raises TypeError or RuntimeError for what cannot be compared so (symbolic or
     ragged sizes, sparse layouts, tensors whose value is known, objects in C but for packed weights), and
-    for what is no value: a function, which may do otherwise the next time, and would be kept."""
+    for what is no value: a function, which may do otherwise the next time, and would be kept; or tensors of
+    a class that itself says what functions of torch do."""
     parts: list[Any] = []
     for item in items:
         cls = type(item)
@@ -206,6 +208,8 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
         elif cls is int or cls is str:
             parts.append(item)
         elif isinstance(item, Tensor):
+            if is_told(cls):
+                raise TypeError  # its class may do otherwise the next time
             tensors.append(item)
             parts.append((cls, item.shape, item.stride(), item.dtype))
         elif isinstance(item, torch.ScriptObject):

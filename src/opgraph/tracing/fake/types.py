@@ -47,6 +47,24 @@ def graded(tensor: Tensor, name: str) -> Any:
 _OF_TORCH: Any = vars(torch._C.TensorBase)
 
 
+def is_told(cls: Any) -> bool:
+    """Whether a class of tensors says itself what functions of torch do, and so is told of each of them."""
+    told = cls.__torch_function__
+    return told is not _AS_PLAIN and getattr(told, "__func__", None) is not _AS_ALL
+
+
+_AS_ALL: Any = vars(Tensor)["__torch_function__"].__func__
+_AS_PLAIN: Any = nn.Parameter.__torch_function__
+
+
+@contextmanager
+def unasked() -> Iterator[None]:
+    """Within, opgraph may ask tensors what they are: classes that say what functions of torch do are not
+    told."""
+    with torch._C.DisableTorchFunctionSubclass():
+        yield
+
+
 def gradient(tensor: Tensor) -> Any:
     """The gradient of a tensor that has one of its own."""
     own = graded(tensor, "is_leaf") or graded(tensor, "retains_grad")

@@ -17,7 +17,7 @@ from opgraph.record.graph import Parameter, maker
 from opgraph.record.identity import identity
 from opgraph.sources.ranks import assembled, current, is_spread, local, parts_of, spread_as
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
-from opgraph.tracing.fake.types import dress, is_its_own, scales
+from opgraph.tracing.fake.types import dress, is_its_own, scales, unasked
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""
@@ -149,6 +149,7 @@ def _in_packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, _Descr
         yield from zip((f"{path}.weight", f"{path}.bias"), both, strict=False)
 
 
+@unasked()
 def stored_bytes(tensor: Tensor) -> int:
     """The bytes a weight takes where it is kept, looking into wrappers of packed data."""
     if tensor.layout in SPARSE:

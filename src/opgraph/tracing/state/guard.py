@@ -19,6 +19,7 @@ from contextvars import Context, ContextVar, copy_context
 from datetime import timedelta
 from functools import partial
 from logging import Logger
+from math import inf
 from mmap import mmap
 from operator import itemgetter
 from queue import Empty, SimpleQueue
@@ -40,7 +41,7 @@ from opgraph.record.remarks import Remark, apart, leave
 from opgraph.record.turns import replaced, turn
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
-from opgraph.tracing.fake.types import graded, gradient
+from opgraph.tracing.fake.types import graded, gradient, is_told
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, alone, name_of, of_ones_own, standard
 from opgraph.tracing.state.imports import Imports
@@ -110,6 +111,8 @@ HANDED_OUT = frozenset({
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 
 _APPLY = Tensor.apply_
+_COUNTS = 1 << 12
+"""Bytes that tensors have at most by which something is counted."""
 _PATIENCE = timedelta(minutes=1)
 """For how long other processes are waited for."""
 _NONE = object()
@@ -202,7 +205,9 @@ class Guard:
                 if tensor is not None and is_away(tensor)
             }
             if around := modes_around():
-                self._keep_of_modes(around, modules)
+                self._keep_of(around, modules)
+            if told := self._told(stood_for):
+                self._keep_of(told, modules, _COUNTS)
 
     def _imported(self, modules: set[str], then: Iterable[tuple[Reach, Any]]) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on. What
@@ -368,16 +373,26 @@ class Guard:
             if identity(look.tensor) not in own:
                 self.keep(look.tensor)
 
-    def _keep_of_modes(self, around: list[Any], modules: Iterable[torch.nn.Module]) -> None:
-        """What a mode writes while it is told of an operator, nobody hears: copy its own tensors, but for
-        those of the model."""
+    def _told(self, modules: Iterable[torch.nn.Module]) -> list[Any]:
+        """The classes of tensors that are told of functions of torch, also of those by which opgraph and
+        Dynamo ask what a tensor is, with the attributes of their tensors."""
+        weights = (t for m in modules for t in m._parameters.values() if t is not None)
+        tensors = [*self._reach.tensors.values(), *weights]
+        classes = {cls for cls in set(map(type, tensors)) if is_told(cls)}
+        return [*classes, *(vars(t) for t in tensors if type(t) in classes and not _wraps(type(t)))]
+
+    def _keep_of(
+        self, around: list[Any], modules: Iterable[torch.nn.Module], most: float = inf
+    ) -> None:
+        """What a mode or a class writes while it is told of an operator, nobody hears: copy its own tensors
+        of at `most` so many bytes, but for those of the model."""
         models = {
             identity(t) for m in modules for t in (*m._parameters.values(), *m._buffers.values())
         }
         for tensor in Reach.of(around).tensors.values():
             storage = _storage_of(tensor)
             size = touched_bytes(tensor) if storage is None else storage.nbytes()
-            if identity(tensor) in models:
+            if identity(tensor) in models or size > most:
                 continue
             if self.taken + size > self.limit:
                 self._remark(

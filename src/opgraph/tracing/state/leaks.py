@@ -23,7 +23,7 @@ from torch.utils.weak import TensorWeakRef
 from opgraph.record.errors import OpgraphError
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
-from opgraph.tracing.fake.types import graded
+from opgraph.tracing.fake.types import graded, unasked
 from opgraph.tracing.state.process import Signalled
 
 _STEPS = 5
@@ -124,6 +124,7 @@ Left = list[Callable[[], Any]]
 """Weak references: what is dead by now is left no more."""
 
 
+@unasked()
 def _left(modes: Modes) -> tuple[Left, Left, Left]:
     """The symbols and the fake tensors that live on, and the other tensors that have a gradient. All that
     there is, millions of objects, is gone through once."""
@@ -149,6 +150,7 @@ def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _kinds(narrower)
 
 
+@unasked()
 def _healed(left: Left, gradients: Left) -> tuple[list[str], list[str]]:
     """Who held some things, by name: those they were taken out of, and those that have them still when what
     went with these is gone."""

@@ -229,9 +229,10 @@ class Reach:
         """What is reachable from some objects, but not what only the `replaced` tables hold."""
         found = cls(frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
         found._wanted |= _CALLED
-        found._look(roots)
-        found._follow()
-        found._end()
+        with torch._C.DisableTorchFunctionSubclass():  # classes of tensors are not told
+            found._look(roots)
+            found._follow()
+            found._end()
         return found
 
     def after(self, modules: Iterable[str]) -> Reach:
@@ -844,7 +845,7 @@ class Reach:
     def restore(self) -> list[Remark]:
         """Make everything again what it was when it was found, but for the values of tensors, arrays and
         generators. What is to be said of what could not be. Signals wait meanwhile."""
-        with held():
+        with held(), torch._C.DisableTorchFunctionSubclass():
             return all_back(*self.undoing())
 
     def undoing(self, *, alone: bool = True) -> Iterator[Step]:
