@@ -12,6 +12,8 @@ from opgraph.analysis.calls import with_ranges
         ("h.0.mlp", "h.6.mlp", "h.30.mlp", "h.[0-30:6].mlp"),
         ("h.11.mlp", "h.10.mlp", "h.0.mlp", "h.[0-11].mlp"),
         ("h.10.mlp", "h.8.mlp", "h.0.mlp", "h.[0-10:2].mlp"),
+        ("alpha", "beta", "delta", "alpha … delta"),
+        ("at.q_proj.0", "at.k_proj.0", "at.v_proj.0", "at.q_proj … v_proj.0"),
         ("layer1.1.conv1", "layer1.0.conv1", "layer1.0.conv1", "layer1.[0-1].conv1"),
     ],
 )

@@ -65,7 +65,7 @@ export class App extends Figures {
     const { graph } = this.model;
     this.view = new View(graph, this.tree);
     this.view.hide(this.plumbing(true));
-    this.colours.apart = this.view.all;
+    this.colours.apart = this.view.apart;
     this.openDefault();
     this.openAtFirst = new Set(this.view.open);
     this.on(() => this.litName === "path" && this.lightPath(), "look");
@@ -110,11 +110,8 @@ export class App extends Figures {
     const { key } = box;
     if (!key.children.length || key.kind === "root") return Promise.resolve();
     if (deep) setDeep(this.view, key, open);
-    else if (open) {
-      // A fold of single nodes has nothing to show but all of them.
-      if (key.kind === "fold" && key.children[0].node >= 0) this.view.all.add(key.id);
-      this.view.open.add(key.id);
-    } else this.view.open.delete(key.id);
+    else if (open) this.view.open.add(key.id);
+    else this.view.open.delete(key.id);
     this.following = false;
     return this.update(box);
   }

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { trace } from "../src/draw/pen";
 import { Planner, Specs } from "../src/layout/plan";
 import type { Layout } from "../src/layout/spec";
+import { type Item, repetitions } from "../src/data/tree";
 import { openReadable, setDeep, View } from "../src/layout/view";
 import { layoutContainer } from "../src/layout/container";
 import { model, NAMES, page, tree } from "./saved";
@@ -111,4 +112,21 @@ test("showing an item opens what hides it, and the fold shows its member", () =>
   const plan = planner.plan(v.tree.root, v.tree.root, 0, () => -1);
   const all = (p: typeof plan): string[] => p.children.flatMap((c, i) => [c.path, ...(p.inner[i] ? all(p.inner[i]) : [])]);
   expect(all(plan)).toContain("encoder.layer.7.output.dense");
+});
+
+test("members of a fold that are drawn one by one have their own share", () => {
+  const of = (name: string, nodes: boolean): Item => {
+    const item = tree(name).items.find((i) => i.kind === "fold" && i.children[0].node >= 0 === nodes);
+    return item as Item;
+  };
+  const layers = of("bert-base-uncased", false);
+  const v = view("bert-base-uncased");
+  expect(v.apart.has(layers.id)).toBe(false);
+  expect(repetitions(layers.children[3], v.apart).starts).toHaveLength(layers.count);
+  v.all = new Set([layers.id]);
+  expect(repetitions(layers.children[3], v.apart).starts).toEqual([layers.children[3].first]);
+  // Single nodes have nothing to show but all of them, and are drawn so wherever they are open.
+  const name = NAMES.find((n) => of(n, true)) as string;
+  const single = of(name, true);
+  expect(repetitions(single.children[0], view(name).apart).starts).toEqual([single.children[0].first]);
 });

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Costs } from "../src/data/costs";
+import { inRow } from "../src/data/costliest";
 import { numbers } from "../src/data/document";
 import { Graph } from "../src/data/graph";
 import { type Item, repetitions } from "../src/data/tree";
@@ -81,4 +82,12 @@ test("on a device, an item waits for what takes most of its time", () => {
   const shares = (["compute", "memory", "launch"] as const).map((b) => costs.waiting(b, root) / costs.total("time"));
   expect(shares.reduce((a, b) => a + b)).toBeCloseTo(1, 9);
   expect(shares.indexOf(Math.max(...shares))).toBe(["compute", "memory", "launch"].indexOf(costs.bound(root) as string));
+});
+
+test("in the row a fold of single nodes is one part, and not each of them with the share of all", () => {
+  const name = NAMES.find((n) => tree(n).items.some((i) => i.kind === "fold" && i.children[0].node >= 0)) as string;
+  const { root, items, leaf } = tree(name);
+  const fold = items.find((i) => i.kind === "fold" && i.children[0].node >= 0) as Item;
+  const row = inRow({ root: { ...root, children: [fold] }, items, leaf }, new Costs(model(name).graph), "bytes", 18, 0);
+  expect(row.map(([item]) => item)).toEqual([fold]);
 });

@@ -519,15 +519,22 @@ def span(labels: Sequence[str]) -> str:
 
 
 def with_ranges(path: str, ends: Iterable[tuple[str, str]]) -> str:
-    """A path with the numbers that run over repeats as ranges; `ends` are, for each fold around it, the
-    paths at the same place of its second and its last member."""
+    """A path with the numbers that run over repeats as ranges, and names that are others in each as
+    the first and the last of them; `ends` are, for each fold around it, the paths at the same place of its
+    second and its last member."""
     first = _parts(path)
     parts = list(first)
+    until: dict[int, str] = {}
     for second, last in ends:
-        for i, name in enumerate(_ranged(first, _parts(second), _parts(last)) or ()):
+        ranged = _ranged(first, _parts(second), _parts(last))
+        for i, name in enumerate(ranged or ()):
             if name != first[i]:
                 parts[i] = name
-    return "".join(parts)
+        if ranged is None:
+            pairs = enumerate(zip(path.split("."), last.split("."), strict=False))
+            until |= {i: b for i, (a, b) in pairs if a != b}
+    names = "".join(parts).split(".")
+    return ".".join(f"{name} … {until[i]}" if i in until else name for i, name in enumerate(names))
 
 
 def _parts(label: str) -> list[str]:

@@ -3,18 +3,29 @@ there is to say of the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from opgraph.hardware import Device
-from opgraph.record.graph import Graph, Kernel
+from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
-from opgraph.record.targets import Substitution, Target, chosen_for
+from opgraph.record.targets import AS_ON_A_CPU, Substitution, Target, chosen_for
 
 FUSED = ("flash", "cudnn", "efficient")
 """Kernels of attention that compute the same without keeping scores: one stands in for another, a CPU's
 too."""
+
+ONE_KERNEL = {
+    "scaled_dot_product_attention": "attention",
+    "rms_norm": "normalization",
+    "lstm": "recurrent",
+    "gru": "recurrent",
+}
+"""Operators that are one kernel on most accelerators, whatever a CPU runs, and its category."""
+
+_SEVERAL = ("math", AS_ON_A_CPU)
+"""What is chosen where one of these operators is several kernels."""
 
 _ON_A_CPU = {
     "aten.bernoulli_": "dropout",
@@ -36,6 +47,9 @@ def retargeted(profile: ProfileRecord, device: Device) -> ProfileRecord:
     ]
     if _misses(profile, device):
         differ += _missed(profile)
+    together = as_one(profile, device)
+    if together:
+        profile = replace(profile, graph=put_together(profile.graph, together))
     if names:
         chosen = tuple(replace(s, chosen=names.get(s.chosen, s.chosen)) for s in own.substitutions)
         graph = _renamed(profile.graph, names)
@@ -100,6 +114,60 @@ def run_otherwise(profile: ProfileRecord, device: Device) -> frozenset[int]:
         if differs or node.forward in found or (stepped and node.phase == "optimizer"):
             found.add(node.id)
     return frozenset(found)
+
+
+def as_one(profile: ProfileRecord, device: Device) -> frozenset[str]:
+    """Operators that a device runs as one kernel, and the trace has several of: those of another target, or
+    of a CPU on real tensors."""
+    found = {s.op for s, choice in _chosen_otherwise(profile, device) if choice not in _SEVERAL}
+    if _misses(profile, device):
+        found |= ONE_KERNEL.keys() - {s.op for s in profile.target.substitutions}
+    return frozenset(found & ONE_KERNEL.keys())
+
+
+def put_together(graph: Graph, ops: Collection[str]) -> Graph:
+    """The graph with each call of these operators as one kernel. Fused attention takes four dimensions
+    (batch, heads, tokens, width); with any other number it is really several kernels."""
+    nodes = tuple(_put_together(graph, n) if n.op in ops else n for n in graph.nodes)
+    return replace(graph, nodes=nodes)
+
+
+def _put_together(graph: Graph, node: Node) -> Node:
+    category = ONE_KERNEL[node.op]
+    first = graph.value[node.inputs[0]].shape if node.inputs else None
+    conversions = [k for k in node.kernels if k.op == "aten._to_copy"]
+    rest = [k for k in node.kernels if k.op != "aten._to_copy"]
+    work = [k for k in rest if k.bytes or k.flops]
+    apart = category == "attention" and first is not None and len(first) != 4
+    apart = apart or any(k.category == category == "attention" for k in work)  # it is one already
+    if len(work) < 2 or apart:
+        return node
+    return replace(node, kernels=(*conversions, _one(work, category)))
+
+
+def _one(kernels: Sequence[Kernel], category: str) -> Kernel:
+    """Several kernels as one: it reads what comes from outside and writes what the last one writes."""
+    first, last = kernels[0], kernels[-1]
+    read, shapes = first.read, first.shapes
+    products = [k for k in kernels if k.category in ("matmul", "attention")]
+    if len(products) >= 2:
+        scores = products[0].written
+        read = products[0].read + max(0, products[1].read - scores)
+        query, key = products[0].shapes[-2:]
+        shapes = (query, (*key[:-2], key[-1], key[-2]), products[1].shapes[-1])
+    return Kernel(
+        op=first.op,
+        category=category,
+        dtype=last.dtype,
+        flops=sum(k.flops for k in kernels),
+        other_flops=sum(k.other_flops for k in kernels),
+        read=read,
+        written=last.written,
+        cost=first.cost,
+        shapes=shapes,
+        out_shapes=last.out_shapes,
+        compute_dtype=products[0].compute_dtype if products else "",
+    )
 
 
 def _renamed(graph: Graph, names: dict[str, str]) -> Graph:

@@ -86,6 +86,8 @@ def test_amd_runs_what_aotriton_has(asked, chosen):
         (call("float32"), "flash", "metal"),
         (call("float32", dropout=0.1), "math", "math"),
         (call("float32", gradient=True), "flash", "math"),
+        (call("float32", dense=False), "math", "metal"),
+        (call("float32", keys=0), "math", "metal"),
     ],
 )
 def test_other_devices(asked, cpu, mps):

@@ -17,6 +17,7 @@ from opgraph.analysis.cost.training import training
 from opgraph.hardware import device as named_device
 from opgraph.record.errors import InputError
 from opgraph.record.targets import AS_ON_A_CPU
+from opgraph.views.page.data import page_data
 
 
 def kernels(profile, *phases: str) -> Counter[str]:
@@ -322,6 +323,45 @@ def test_what_cannot_be_chosen_anew_is_said():
     assert low / 3 < least < low < high < most < high * 3
     plain = opgraph.profile(nn.Linear(4, 4), torch.ones(1, 4), target="cpu").on("h100-sxm")
     assert not any("traced for" in note for note in plain.profile.model.notes)
+
+
+class Strided(nn.Module):
+    """Attention on heads that lie so that no fused kernel takes them."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, q):
+        if not self.dropout:
+            q = q.transpose(-1, -2).contiguous().transpose(-1, -2)
+        return functional.scaled_dot_product_attention(q, q, q, dropout_p=self.dropout)
+
+
+@pytest.mark.parametrize(("target", "on"), [("cuda:8.9", "l4"), ("cpu", "xeon-8480")])
+def test_attention_that_keeps_its_scores_takes_the_time_of_its_kernels(target, on):
+    """Scores of 64 MiB are written by one kernel and read by the next; fused attention has none."""
+    machine, scores = named_device(on), 4 * 16 * 1024**2
+    profile = opgraph.profile(Strided(), torch.zeros(4, 4, 1024, 16), target=target)
+    costed = profile.on(on)
+    node = next(n for n in costed.nodes if n.op == "scaled_dot_product_attention")
+    assert sum(k.bytes for k in node.kernels) > 4 * scores
+    assert costed.prediction is not None
+    assert costed.prediction.by_node[node.id] > 4 * scores / machine.bandwidth
+    assert not any(r.code == "target" for r in costed.remarks)
+
+
+def test_what_a_device_runs_as_one_kernel_is_one_there_and_on_the_page():
+    """A CPU has no fused attention with dropout; a GPU has."""
+    profile = opgraph.profile(Strided(dropout=0.1), torch.zeros(4, 4, 512, 16), target="cpu")
+    place = next(i for i, n in enumerate(profile.nodes) if n.op == "scaled_dot_product_attention")
+    assert len([k for k in profile.nodes[place].kernels if k.bytes]) > 2
+    devices = {d["id"]: d for d in page_data(profile.on())["devices"]}
+    for on, one in (("l4", True), ("xeon-8480", False)):
+        costed = profile.on(on)
+        assert (len([k for k in costed.nodes[place].kernels if k.bytes]) == 1) is one
+        assert any(r.code == "target" for r in costed.remarks) is one
+        assert devices[on]["seconds"] == pytest.approx(costed.seconds)
 
 
 class Attends(nn.Module):

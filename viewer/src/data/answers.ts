@@ -5,7 +5,7 @@
 import { type Costs, lastOf, type Measure, running } from "./costs";
 import { type AgainstJson, clean, type DeviceJson, numbers, type PageJson, type PartitionJson, stepped } from "./document";
 import type { Graph } from "./graph";
-import { type Interval, type Item, repetitions } from "./tree";
+import { type Apart, type Interval, type Item, repetitions } from "./tree";
 
 export class Memory {
   /** Bytes live while each kernel runs. */
@@ -113,14 +113,14 @@ export class Difference {
   }
 
   /** What an item cost before in all repetitions: its counterparts, and what is gone from it. */
-  was(measure: Compared, item: Interval, apart?: ReadonlySet<number>): number {
+  was(measure: Compared, item: Interval, apart?: Apart): number {
     const sums = this.sums[measure] as Float64Array;
     const { starts, length } = repetitions(item, apart);
     return starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);
   }
 
   /** By how much it costs more than before: a time in whole nanoseconds, as what is in caches differs. */
-  more(measure: Compared, item: Interval, apart?: ReadonlySet<number>): number {
+  more(measure: Compared, item: Interval, apart?: Apart): number {
     const by = this.here.share(measure, item, apart).total - this.was(measure, item, apart);
     return measure === "time" ? Math.round(by * 1e9) / 1e9 : by;
   }

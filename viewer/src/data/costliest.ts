@@ -47,7 +47,7 @@ export function nodesOf({ leaves }: HotSpot): number[] {
 export function inRow(tree: Tree, costs: Costs, measure: Measure, most = 18, heavy = 1 / 3): [Item, number][] {
   const share = (item: Item): number => costs.share(measure, item).share;
   const inside = (item: Item): [Item, number][] =>
-    (item.kind === "fold" && item.children[0].node < 0 ? item.children[0] : item).children.map((c) => [c, share(c)]);
+    (item.kind === "fold" ? item.children[0] : item).children.map((c) => [c, share(c)]);
   let row = inside(tree.root);
   for (const stuck = new Set<Item>(); ; ) {
     const open = row.filter(([item, part]) => part > heavy && !stuck.has(item) && hasModules(item));
@@ -59,9 +59,12 @@ export function inRow(tree: Tree, costs: Costs, measure: Measure, most = 18, hea
   }
 }
 
-/** Whether it consists of more than its own operators: `mm` and `mm_1` say less than the module that they are in. */
-function hasModules({ children }: Item): boolean {
-  return children.some((child) => child.children.length || child.path);
+/**
+ * Whether it, or each member of a fold, consists of more than its own operators: `mm` and `mm_1` say less than the
+ * module that they are in.
+ */
+function hasModules({ kind, children }: Item): boolean {
+  return (kind === "fold" ? children[0].children : children).some((child) => child.children.length || child.path);
 }
 
 /** The sentence, and what it means; of what does no work there is nothing to be meant. */

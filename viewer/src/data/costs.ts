@@ -3,7 +3,7 @@
 
 import type { DeviceJson, PageJson } from "./document";
 import type { Graph, Parameter } from "./graph";
-import { type Interval, type Item, repetitions } from "./tree";
+import { type Apart, type Interval, type Item, repetitions } from "./tree";
 
 /** Costs, and what must not be overlooked: nodes at which the model failed, seams between fragments, removed nodes. */
 export type Measure =
@@ -164,7 +164,7 @@ export class Costs {
   }
 
   /** A measure of an item in all repetitions of the folds around it, but those whose members are `apart`. */
-  share(measure: Measure, item: Interval, apart?: ReadonlySet<number>): Share {
+  share(measure: Measure, item: Interval, apart?: Apart): Share {
     const sums = this.sums[measure];
     const { starts, length } = repetitions(item, apart);
     const total = starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);

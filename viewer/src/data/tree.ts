@@ -46,6 +46,9 @@ export interface Item extends Interval {
   output: string;
 }
 
+/** Which folds, by their ids, show each of their members. */
+export type Apart = Pick<ReadonlySet<number>, "has">;
+
 export interface Tree {
   root: Item;
   /** By id: parents stand before their children. */
@@ -177,9 +180,9 @@ function cutLong(graph: Graph, tree: Tree, item: Item): void {
  * whose members are shown `apart` each stands for itself.
  */
 export function repetitions(
-  { first, last, count: own = 1, turns: all = [] }: Interval, apart: ReadonlySet<number> = new Set(),
+  { first, last, count: own = 1, turns: all = [] }: Interval, apart?: Apart,
 ): { starts: number[]; length: number } {
-  const turns = apart.size ? all.filter(({ key }) => !apart.has(key)) : all;
+  const turns = apart ? all.filter(({ key }) => !apart.has(key)) : all;
   const length = (last - first + 1) / own;
   let starts = [first];
   for (const { nodes, count, member } of own > 1 ? [...turns, { nodes: length, count: own, member: 0, key: -1 }] : turns) {

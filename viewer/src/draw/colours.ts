@@ -7,7 +7,7 @@ import type { Difference, Fusion } from "../data/answers";
 import { weighedBy } from "../data/costliest";
 import type { Mark, MarksJson } from "../data/document";
 import type { Graph } from "../data/graph";
-import type { Interval, Item } from "../data/tree";
+import type { Apart, Interval, Item } from "../data/tree";
 import * as format from "../format";
 import { mix, ramp, type Theme } from "./theme";
 
@@ -42,7 +42,7 @@ export class Colours {
   difference: Difference | null = null;
   fusion: Fusion | null = null;
   /** The folds whose members are drawn one by one. */
-  apart: ReadonlySet<number> = new Set();
+  apart?: Apart;
   private known = new Map<string, Mark>();
   private largest: number | null = null;
   private parts = new Map<number, number>();

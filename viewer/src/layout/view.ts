@@ -3,12 +3,15 @@
 // the first member and holds for whichever is shown.
 
 import type { Graph } from "../data/graph";
-import type { Item, Tree } from "../data/tree";
+import type { Apart, Item, Tree } from "../data/tree";
 
 export class View {
   open = new Set<number>();
   all = new Set<number>();
   shown = new Map<number, number>();
+  /** Folds that show each of their members where they are open: those of single nodes have nothing else to show. */
+  readonly apart: Apart = { has: (fold) => this.all.has(fold) || this.single.has(fold) };
+  private single: ReadonlySet<number>;
   /** Nodes that are not drawn, by position; edges go through them. */
   hidden: Uint8Array;
   /** By node, the drawn nodes whose results it reads. */
@@ -32,6 +35,8 @@ export class View {
     graph.nodes.forEach(({ kind }, n) => {
       this.constant[n] = Number(kind !== "input" && graph.sources[n].every((s) => s >= n || this.constant[s]));
     });
+    const ofNodes = tree.items.filter((i) => i.kind === "fold" && i.children[0].node >= 0);
+    this.single = new Set(ofNodes.map((i) => i.id));
     this.hide(this.hidden);
     this.open.add(tree.root.id);
   }
@@ -88,7 +93,7 @@ export class View {
 
   /** What an open item shows: itself, or the first of a fold's members. */
   body(key: Item): Item {
-    if (key.kind !== "fold" || this.all.has(key.id) || key.children[0].node >= 0) return key;
+    if (key.kind !== "fold" || this.apart.has(key.id)) return key;
     return key.children[0];
   }
 

@@ -140,11 +140,11 @@ function fused(app: App, node: number): HTMLElement | null {
 function members(app: App, item: Item): HTMLElement | null {
   if (item.kind !== "fold") return null;
   const box = app.box(item);
-  const all = app.view.all.has(box?.key.id ?? -1);
+  const all = app.view.apart.has(box?.key.id ?? -1);
   const open = box?.layout;
   const step = (name: string, by: number): HTMLElement =>
     press(name, () => box && void app.stepMember(box, by).then(() => app.emit("select")));
-  const tools = div(
+  const tools = item.children[0].node >= 0 ? null : div(
     "choices",
     press(all ? "Show one for all" : `Show all ${item.children.length}`, () => box && void app.unfold(box, !all)),
     open && !all ? step("Previous", -1) : null, open && !all ? step("Next", 1) : null,

@@ -34,7 +34,7 @@ const figure = (
 
 /** How much of a measure an item has: in all repetitions, in one of them, or by itself. */
 type Amount = (measure: Measure) => (app: App, item: Item) => number;
-const total: Amount = (measure) => (app, item) => app.costs.share(measure, item, app.view.all).total;
+const total: Amount = (measure) => (app, item) => app.costs.share(measure, item, app.view.apart).total;
 const each: Amount = (measure) => (app, item) => app.costs.share(measure, item).each;
 const own: Amount = (measure) => (app, item) => app.costs.item(measure, item);
 
@@ -52,7 +52,7 @@ const MEASURES: [string, Measure, number][] = [
 /** By how much an item differs from the other profile, or in the list of all nodes (`flat`) a node alone. */
 const difference = (name: string, measure: Compared, width: number, flat: boolean): Column => figure(
   name, `${measure}_more`, width,
-  (app, item) => app.difference?.more(measure, flat ? { first: item.first, last: item.last } : item, app.view.all) ?? 0,
+  (app, item) => app.difference?.more(measure, flat ? { first: item.first, last: item.last } : item, app.view.apart) ?? 0,
   (value) => `${value > 0 ? "+" : "−"}${written(measure, Math.abs(value))}`,
 );
 
@@ -76,7 +76,7 @@ function columnsOf(app: App, flat: boolean): Column[] {
     ...(flat ? [text("Path", "path", 190, (_, i) => i.path || (i.parent?.path ?? ""))] : [
       ...measures.slice(Number(measures[0]?.[1] === "measured")).map(([name, measure, width]) =>
         figure(`${name} each`, `${measure}_each`, width, each(measure), (v) => written(measure, v))),
-      figure("Times", "times", 54, (_, i) => app.costs.share("kernels", i, app.view.all).times, (v) => (v > 1 ? `× ${v}` : "")),
+      figure("Times", "times", 54, (_, i) => app.costs.share("kernels", i, app.view.apart).times, (v) => (v > 1 ? `× ${v}` : "")),
     ]),
     figure("Parameters", "parameters", 84, (_, i) => app.costs.parameterCount(i), (v) => format.count(v)),
     figure("Intensity", "intensity", 72, (_, i) => app.costs.intensity(i) ?? 0, format.intensity),

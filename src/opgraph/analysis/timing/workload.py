@@ -1,8 +1,8 @@
 """What a device really runs for a graph: one piece of work after the other, with the sizes of its
 contraction, the layout of what it reads, and how long ago that was last touched.
 
-A trace on the CPU spells some operators as several kernels that an accelerator runs as one (attention
-with a mask, RMS normalization): they are put together here. Allocations and views are left out.
+Kernels are those of the trace, which is made for a target; where another device runs several of them as one
+they were put together before (`opgraph.analysis.targets`). Allocations and views are left out.
 """
 
 from __future__ import annotations
@@ -75,14 +75,6 @@ def _convolution(
     k = max(1, x[1] // groups) * window
     return Contraction(groups, max(1, flops // (2 * groups * n * k)), n, k, window)
 
-
-ONE_KERNEL = {
-    "scaled_dot_product_attention": "attention",
-    "rms_norm": "normalization",
-    "lstm": "recurrent",
-    "gru": "recurrent",
-}
-"""Operators that are one kernel on an accelerator however many the trace shows, and its category."""
 
 PASSES = {
     "aten._safe_softmax": 22 / 8,
@@ -282,7 +274,7 @@ def _entered(before: str, now: str) -> int:
 
 
 def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
-    for kernel in _kernels(node, inputs):
+    for kernel in filter(_works_at_all, node.kernels):
         masked = is_masked(node, kernel)
         left = left_by_mask(kernel) if masked else float(kernel.op != LOOK_UP)  # however counted
         operands = list(_operands(kernel, inputs))
@@ -324,47 +316,6 @@ def packed_of(kernel: Kernel, operands: Sequence[Value | None]) -> float:
 
 def _works_at_all(kernel: Kernel) -> bool:
     return bool(kernel.read or kernel.written or kernel.flops)
-
-
-def _kernels(node: Node, inputs: list[Value]) -> Iterator[Kernel]:
-    """The kernels that do something, those of one operator put together. Fused attention takes four
-    dimensions (batch, heads, tokens, width); with any other number it is really several kernels."""
-    real = list(filter(_works_at_all, node.kernels))
-    category = ONE_KERNEL.get(node.op)
-    conversions = [k for k in real if k.op == "aten._to_copy"]
-    work = [k for k in real if k.op != "aten._to_copy"]
-    apart = category == "attention" and inputs and len(inputs[0].shape) != 4
-    apart = apart or any(k.category == category == "attention" for k in work)  # it is one already
-    if category is None or len(work) < 2 or apart:
-        yield from real
-    else:
-        yield from conversions
-        yield _one(work, category)
-
-
-def _one(kernels: list[Kernel], category: str) -> Kernel:
-    """Several kernels as one: it reads what comes from outside and writes what the last one writes."""
-    first, last = kernels[0], kernels[-1]
-    read, shapes = first.read, first.shapes
-    products = [k for k in kernels if k.category in ("matmul", "attention")]
-    if len(products) >= 2:
-        scores = products[0].written
-        read = products[0].read + max(0, products[1].read - scores)
-        query, key = products[0].shapes[-2:]
-        shapes = (query, (*key[:-2], key[-1], key[-2]), products[1].shapes[-1])
-    return Kernel(
-        op=first.op,
-        category=category,
-        dtype=last.dtype,
-        flops=sum(k.flops for k in kernels),
-        other_flops=sum(k.other_flops for k in kernels),
-        read=read,
-        written=last.written,
-        cost=first.cost,
-        shapes=shapes,
-        out_shapes=last.out_shapes,
-        compute_dtype=products[0].compute_dtype if products else "",
-    )
 
 
 def _operands(kernel: Kernel, inputs: list[Value]) -> Iterator[tuple[int, int | None]]:

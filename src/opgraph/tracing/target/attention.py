@@ -55,7 +55,8 @@ def attention_kernel(call: Attention, target: str) -> AttentionKernel:
     device, _, capability = target.partition(":")
     if device == "cpu":
         fused = call.dropout == 0 and not call.mask_gradient and call.head_size == call.value_size
-        return "flash" if fused and call.dimensions == 4 and "flash" not in call.off else "math"
+        laid = call.dimensions == 4 and call.queries and call.keys and call.dense
+        return "flash" if fused and laid and "flash" not in call.off else "math"
     if device == "mps":
         return "metal" if call.dropout == 0 and not call.gradient else "math"
     if not _possible(call) or (call.order[:1] == ("math",) and "math" not in call.off):

@@ -45,8 +45,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import sub
-from typing import Any
+from itertools import groupby
+from operator import attrgetter, sub
+from typing import Any, NamedTuple
 
 from opgraph.analysis.compare.pairing import Union, unite
 from opgraph.analysis.cost.quantization import multiplies
@@ -56,7 +57,7 @@ from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.measured.times import Measurement, curve
 from opgraph.analysis.memory import Fit
 from opgraph.analysis.selection import heaviest_path
-from opgraph.analysis.targets import instead, kernel_instead
+from opgraph.analysis.targets import as_one, instead, kernel_instead, put_together
 from opgraph.analysis.timing.kernels import KernelCost
 from opgraph.analysis.timing.prediction import (
     Known,
@@ -72,7 +73,7 @@ from opgraph.analysis.timing.streams import (
     alone_in_time,
     exchanges_something,
 )
-from opgraph.analysis.timing.workload import Task, Work
+from opgraph.analysis.timing.workload import Task, Work, workload
 from opgraph.analysis.tree import ItemKind, Metric, Tree, build_tree
 from opgraph.hardware import Device, devices
 from opgraph.record import schema
@@ -185,7 +186,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         data["against"]["work"] = _text(works)
         for machine in data["devices"]:
             device = machines[machine["id"]]
-            machine["before"] = then.taken(then.predicted(device, then.tasks_on(device)).by_node)
+            machine["before"] = then.taken(then.predicted(device, then.instead_on(device)).by_node)
     return data
 
 
@@ -303,29 +304,38 @@ class _Times:
         alike = Counter(self.by_node.values())
         self.often = {node: alike[self.by_node[node]] for node in self.first}
         self.work_of_nodes = [w for node in self.first for w in self.works[node]]
-        self.times = [self.often[w.node] for w in self.work_of_nodes]
+        self.together: dict[frozenset[str], dict[int, list[Work]]] = {}
         self.work_of_parts = [
             w for p in self.parts for node in p.nodes for w in self.works.get(node, ())
         ]
 
-    def tasks_on(self, device: Device) -> dict[Task, Task]:
-        """The work for which a device has another kernel, with that."""
-        names = instead(self.costed.profile, device)
-        return {
+    def instead_on(self, device: Device) -> _Instead:
+        """The work for which a device has another kernel, with that, and that of nodes which it runs as one
+        kernel."""
+        names, ops = instead(self.costed.profile, device), as_one(self.costed.profile, device)
+        tasks = {
             w.task: replace(w.task, kernel=kernel_instead(w.task.kernel, names))
             for w in (self.all if names else ())
         }
+        if not ops or self.run.compiled:
+            return _Instead(tasks, {})
+        if ops not in self.together:
+            found = self.together[ops] = {}
+            nodes = {n.id for n in self.graph.nodes if n.op in ops}
+            for work in workload(put_together(self.graph, ops)):
+                if work.node in nodes:
+                    found.setdefault(work.node, []).append(work)
+        return _Instead(tasks, self.together[ops])
 
-    def predicted(
-        self, device: Device, tasks: Mapping[Task, Task], known: Known | None = None
-    ) -> Prediction:
+    def predicted(self, device: Device, other: _Instead, known: Known | None = None) -> Prediction:
         """The time on a device: of the first node of each kind, and of the whole."""
         if self.exchanges:
             pipeline = self.costed.profile.pipeline
-            works = _with(self.all, tasks)
+            works = other.of(self.all)
             return predict(self.graph, device, self.run, works=works, pipeline=pipeline)
-        works = _with(self.work_of_nodes, tasks)
-        return predict_work(works, device, self.run, times=self.times, known=known)
+        works = other.of(self.work_of_nodes)
+        times = [self.often[w.node] for w in works]
+        return predict_work(works, device, self.run, times=times, known=known)
 
     def taken(self, queue: Mapping[int, float]) -> list[float]:
         """The microseconds of each kind of work in a queue."""
@@ -334,12 +344,12 @@ class _Times:
     def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
         """A device with its figures in a dtype, its times, and what a run needs of its memory."""
         dtype = device.multiplies(dtype)
-        tasks, known = self.tasks_on(device), dict[tuple[int, int], KernelCost]()
-        found = self.predicted(device, tasks, known)
+        other, known = self.instead_on(device), dict[tuple[int, int], KernelCost]()
+        found = self.predicted(device, other, known)
         often = {} if self.exchanges else self.often
         found = self.costed.believed(found, device, often)
         fused = predict_parts(
-            _with(self.work_of_parts, tasks), self.parts, device, self.run, known=known
+            other.of(self.work_of_parts), self.parts, device, self.run, known=known
         )
         return {
             "id": device.id,
@@ -360,9 +370,22 @@ class _Times:
         }
 
 
-def _with(works: Sequence[Work], tasks: Mapping[Task, Task]) -> Sequence[Work]:
-    """The work with the kernels of attention that a device runs instead."""
-    return [w._replace(task=tasks[w.task]) for w in works] if tasks else works
+class _Instead(NamedTuple):
+    """What a device runs instead of the work of a trace: other kernels of attention, and the work of nodes
+    that are one kernel there."""
+
+    tasks: Mapping[Task, Task]
+    nodes: Mapping[int, Sequence[Work]]
+
+    def of(self, works: Sequence[Work]) -> Sequence[Work]:
+        """The work, one node after the other, as the device runs it."""
+        if not self.tasks and not self.nodes:
+            return works
+        return [
+            w._replace(task=self.tasks.get(w.task, w.task))
+            for node, own in groupby(works, key=attrgetter("node"))
+            for w in self.nodes.get(node, own)
+        ]
 
 
 def _next(profile: ProfileRecord) -> list[list[str]]:
