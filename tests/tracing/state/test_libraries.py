@@ -16,6 +16,7 @@ from typing import Any
 
 import accelerate
 import networkx as nx
+import numpy as np
 import pytest
 import sympy
 import torch
@@ -272,3 +273,34 @@ def test_numbers_that_a_class_of_a_library_draws(monkeypatch: pytest.MonkeyPatch
     assert _numbered() == 0
     opgraph.profile(Using(_numbered, values=True), torch.ones(4, 8))
     assert _numbered() == 1
+
+
+@pytest.mark.parametrize("kind", ["ConvexHull", "Delaunay"])
+def test_what_is_one_with_its_part_in_c_goes_on_as_a_whole(kind: str) -> None:
+    """Qhull reads the points that it was given where they are, which a list in C alone keeps alive."""
+    spatial = pytest.importorskip("scipy.spatial")
+    first, more, last = np.random.default_rng(0).random((3, 40, 2)) * [[[1]], [[9]], [[30]]]
+    hull = getattr(spatial, kind)(first, incremental=True)
+
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.hull, self.calls = nn.Linear(4, 4), hull, 0
+
+        def forward(self, x: Tensor) -> Any:
+            self.calls += 1
+            self.hull.add_points(more)
+            return self.layer(x)
+
+    model = Grows()
+    notes = opgraph.profile(model, (torch.randn(2, 4),)).model.notes
+    assert any(f"one with what it keeps in C ({kind})" in note for note in notes)
+    assert model.calls == 0
+    gc.collect()
+    others = [np.full_like(more, 1e6) for _ in range(50)]
+    hull.add_points(last)
+    points = np.concatenate((first, more, last))
+    assert np.array_equal(hull.points, points)
+    assert len(others) == 50
+    once = getattr(spatial, kind)(points)
+    assert {frozenset(s) for s in hull.simplices} == {frozenset(s) for s in once.simplices}

@@ -58,13 +58,13 @@ from opgraph.tracing.state.process import (
     compute_anew,
     context_back,
     free_bytes,
-    insides,
     logger_back,
     logger_says,
     modes_around,
     own_back,
     own_of,
     set_back,
+    shown_in_c,
     text_back,
     text_says,
     unchanged,
@@ -1069,7 +1069,7 @@ def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         return lambda: item.set_state(legacy)
     kind: Any = type(item)
     if says_nothing(kind):
-        return partial(_insides_back, item, _insides(item))
+        return partial(_insides_back, item, shown_in_c(item, kind))
     bits = getattr(item, "bit_generator", item)
     numbers = bits.state
     return lambda: setattr(bits, "state", numbers)
@@ -1080,18 +1080,8 @@ def _batches_back(batches: Any, before: int) -> None:
         raise Left("forward took batches of a DataLoader's workers")
 
 
-def _insides(item: Any) -> bytes:
-    """The memory of an object itself, but for who refers to it."""
-    cls, start = type(item), object.__basicsize__
-    found = bytearray(insides(item, cls))
-    for place in (cls.__weakrefoffset__, cls.__dictoffset__):
-        if place > 0:
-            found[place - start : place - start + ctypes.sizeof(ctypes.c_void_p)] = b""
-    return bytes(found)
-
-
 def _insides_back(item: Any, before: bytes) -> None:
-    if _insides(item) != before:
+    if shown_in_c(item, type(item)) != before:
         raise Left(
             f"forward used an object that does not show where it is ({type(item).__qualname__})"
         )

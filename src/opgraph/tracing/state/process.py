@@ -253,6 +253,19 @@ def insides(item: Any, cls: type) -> bytes:
     return ctypes.string_at(id(item) + start, cls.__basicsize__ - start)
 
 
+def shown_in_c(item: Any, cls: type) -> bytes:
+    """The same, but for where its attributes are, and who refers to it weakly."""
+    found = bytearray(insides(item, cls))
+    for place in (cls.__weakrefoffset__, cls.__dictoffset__):
+        if place > 0:
+            at = place - object.__basicsize__
+            found[at : at + _POINTER] = bytes(_POINTER)
+    return bytes(found)
+
+
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+
+
 def drawn(numpy: Any) -> tuple[Any, ...]:
     """Which generator NumPy's functions draw by, and its state as bytes, which can be compared: the one
     that it has from the beginning says it by `get_state`, and any other by what it is."""

@@ -66,6 +66,7 @@ from opgraph.tracing.state.process import (
     held,
     modes_around,
     own_of,
+    shown_in_c,
 )
 
 MOST = 200_000
@@ -190,6 +191,7 @@ class Reach:
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
     _of_extensions: dict[type, bool] = field(default_factory=dict)
     _told_in_c: list[tuple[Any, list[Any]]] = field(default_factory=list)
+    _of_c: list[tuple[Any, type, bytes, list[Any], list[Any]]] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
     _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
@@ -423,8 +425,13 @@ class Reach:
         elif issubclass(type(table), dict):
             self._look((table,))
         self._objects.append((item, cls, table))
+        at = len(self._slots)
         for slot in slots:
             self._slot(slot, item)
+        made = _made_in_c(cls)
+        if made is not None:
+            parts = [r for r in gc.get_referents(item) if type(r) in _CONTAINERS or r is table]
+            self._of_c.append((item, made, shown_in_c(item, made), parts, self._slots[at:]))
         if table is None and in_c:
             self._look(gc.get_referents(item))
             if says_all(cls) or says_nothing(cls):
@@ -858,6 +865,12 @@ class Reach:
             holders = [pair for pair in holders if identity(pair[0]) not in theirs]
             empty = [holder for holder in empty if identity(holder) not in theirs]
             yield self._common, _unused
+        if one := self._one_with_c():
+            kept = [found for found in (*tables, *holders) if identity(found[0]) in one]
+            yield kept, functools.partial(_left, one)
+            tables = [pair for pair in tables if identity(pair[0]) not in one]
+            holders = [pair for pair in holders if identity(pair[0]) not in one]
+            empty = [holder for holder in empty if identity(holder) not in one]
         yield self._told_in_c, _kept_alive
         yield (holder for holder in empty if holder), lambda holder: holder.clear()
         late = self._answered and {
@@ -866,8 +879,9 @@ class Reach:
         }  # fmt: skip
         yield (pair for pair in tables if identity(pair[0]) not in late), _table_back
         yield (pair for pair in holders if identity(pair[0]) not in late), _holder_back
-        yield self._objects, _object_back
-        yield self._slots, _slot_back
+        yield (found for found in self._objects if identity(found[0]) not in one), _object_back
+        slots = [found for found in self._slots if identity(found[1]) not in one]
+        yield slots, _slot_back
         yield self._functions, _function_back
         yield self._classes, _class_back
         yield self._names, _name_back
@@ -879,8 +893,23 @@ class Reach:
             for of_code in (True, False):
                 for pairs, back in ((tables, _table_back), (holders, _holder_back)):
                     yield [p for p in pairs if (identity(p[0]) in late) is of_code], back
-            yield self._slots, _slot_back
+            yield slots, _slot_back
             yield self._classes, _class_back
+
+    def _one_with_c(self) -> dict[int, str]:
+        """By their ids, the objects that a package made in C, and that went on there where Python does not
+        see it, with their attributes, the containers that they have, and objects of the same module that
+        have them: none of that goes back by itself. With the names of their classes."""
+        found: dict[int, str] = {}
+        for item, made, before, parts, slots in self._of_c:
+            if shown_in_c(item, made) != before and not _all_shown(item, made, before, slots):
+                found |= dict.fromkeys(map(identity, (item, *parts)), type(item).__qualname__)
+        for owner, had in self._told_in_c if found else ():
+            home = type(owner).__module__
+            if any(identity(v) in found and type(v).__module__ == home for v in had):
+                its = owner, _table_of(owner), *(v for v in had if type(v) in _CONTAINERS)
+                found |= dict.fromkeys(map(identity, its), type(owner).__qualname__)
+        return found
 
     def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
         """The same of globals of torch and others: the ways back of settings go by them."""
@@ -923,8 +952,8 @@ _USUAL: dict[type, Callable[[Reach, Any], None] | None] = {
 """How objects of Python's own classes are looked at."""
 
 _OF_A_LOOK = (
-    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _told_in_c _slots "
-    "_classes _functions _names _last _spaces _attributes _contexts history _lent"
+    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _told_in_c _of_c "
+    "_slots _classes _functions _names _last _spaces _attributes _contexts history _lent"
 ).split()
 """The lists of what was found, with what it was then."""
 
@@ -1860,6 +1889,38 @@ def _has_part_in_c(value: Any) -> bool:
     table = _table_of(value) if _has_table(type(value)) else None
     values = table.values() if type(table) is dict else ()
     return any(map(_is_of_an_extension, {type(value), *map(type, values)}))
+
+
+def _made_in_c(cls: type) -> type | None:
+    """The first of a class and those above it that a package made in C, and that has memory there."""
+    for each in cls.__mro__:
+        if not _in_python(each) and not _opaque(each.__module__):
+            return each if each.__basicsize__ > object.__basicsize__ else None
+    return None
+
+
+def _all_shown(item: Any, made: type, before: bytes, slots: list[Any]) -> bool:
+    """Whether an object is as before in C, too, when all that it shows is: else it shows what it did."""
+    now = [(slot, item, _slot_value(slot, item)) for slot, *_ in slots]
+    _set(slots)
+    if shown_in_c(item, made) == before:
+        return True
+    _set(now)
+    return False
+
+
+def _set(slots: list[Any]) -> None:
+    for each in slots:
+        with suppress(Exception):  # it is said where all is brought back
+            _slot_back(each)
+
+
+def _left(names: dict[int, str], found: tuple[Any, Any]) -> None:
+    """Raises where something has changed that is one with what is in C."""
+    holder, before = found
+    if not (_same if issubclass(type(holder), dict) else _holds)(holder, before):
+        name = names[identity(holder)]
+        raise Left(f"forward changed an object that is one with what it keeps in C ({name})")
 
 
 def _held_in(table: dict[str, Any]) -> list[Any]:
