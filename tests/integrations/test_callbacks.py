@@ -31,6 +31,13 @@ def test_a_meter_counts_each_call_by_its_graph() -> None:
         / opgraph.profile(model, torch.randn(4, 64)).on("h100-sxm").device.matrix_peak("float32")
     )
     assert meter.take() == {}
+    refused = model.register_forward_pre_hook(_raise, prepend=True)
+    with pytest.raises(RuntimeError, match="a step that fails"):
+        model(torch.randn(4, 64))
+    refused.remove()
+    meter.take()
+    model(torch.randn(4, 64)).sum().backward()
+    assert meter._flops == 4 * (forward + backward)
     meter.detach()
     assert not model._forward_pre_hooks
 

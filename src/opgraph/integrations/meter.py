@@ -117,7 +117,7 @@ class Meter:
 
     @uncompiled
     def _returned(self, *_: Any) -> None:
-        self._depth -= 1
+        self._depth = max(0, self._depth - 1)  # a hook before this one's may have raised
 
     def _traced(self, module: nn.Module, args: Any, kwargs: Any, elements: int) -> _Call:
         """What a call needs, by its graph; in proportion to another's where there are too many."""
