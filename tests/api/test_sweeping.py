@@ -148,3 +148,13 @@ def test_the_docstring_says_what_is_true() -> None:
     found = opgraph.sweep("bert-base-uncased", batch_size=1, seq_len=[128, 512])
     assert [p.values["flops"] for p in found.points] == [22348431360, 96637943808]
     assert 12 * (24 * 768**2 * 300 + 4 * 768 * 300**2) + 2 * 768**2 == 54279733248
+
+
+@pytest.mark.parametrize(
+    "shape", [{"input_shape": (2, 3, 8, 8)}, {"input_overrides": {"input": "2x3x8x8"}}]
+)
+def test_a_shape_that_is_given_leaves_no_size_open(shape: dict[str, Any]) -> None:
+    """At two of a batch, which the shape has, the model runs; of one point no formula is made."""
+    with pytest.raises(InputError, match="the shape that is given leaves no other batch") as caught:
+        opgraph.sweep(nn.Conv2d(3, 4, 3), symbolic=True, **shape)
+    assert "leave out the shape" in (caught.value.hint or "")

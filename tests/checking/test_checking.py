@@ -43,6 +43,15 @@ def choosy() -> Agreement:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [60, 75, 76, 100])
+def test_no_figure_of_a_tracer_is_cut(choosy: Agreement, width: int) -> None:
+    """What has no room is left out whole, and said."""
+    table = check_text(choosy, width=width).partition("\n\n")[0]
+    assert "…" not in table
+    assert ("Tensors" in table, "Left out" in table) == (width >= 76, width < 76)
+
+
+@pytest.mark.slow
 def test_what_really_differs_is_named(choosy: Agreement) -> None:
     assert [t.tracer for t in choosy.trials] == ["eager", "fx", "dynamo", "export"]
     assert choosy.agree

@@ -234,6 +234,13 @@ def test_arguments_that_nothing_takes_are_refused(name: str, message: str, hint:
     assert hint in (raised.value.hint or "")
 
 
+def test_how_to_give_arguments_that_are_missing_is_said() -> None:
+    with pytest.raises(SourceError, match="missing 2 required") as raised:
+        resolve("torch.nn:Linear", BuildOptions())
+    hint = "--model-arg in_features=VALUE --model-arg out_features=VALUE"
+    assert raised.value.hint == hint
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

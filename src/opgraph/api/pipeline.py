@@ -210,7 +210,7 @@ def profiled(
 def _profiled(model: Model, example: Example, asked: Options, made: bool) -> ProfileRecord:
     """The profile of a call with these inputs; where they were made here and do not fit, with others."""
     found = profile_model(model, example, asked)
-    if made and asked.mode == "train" and asked.batch is None and _lone(found.graph.failed):
+    if made and asked.mode == "train" and not asked.shaped and _lone(found.graph.failed):
         request = replace(InputRequest.of(asked), batch_size=2)
         found = profile_model(model, _example(model, None, None, request), asked)
         found = _noting(

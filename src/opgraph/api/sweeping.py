@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.totals import module_tree
@@ -155,17 +155,25 @@ def with_formulas(
     base = Profile.of(profiled(model, options=Options(**pinned, **options)))
     sizes = [s for s in open_sizes(model, InputRequest()) if s.option not in pinned]
     tracer = _Samples(model, pinned, options, tell)
+    shaped = bool(options.get("input_shape") or options.get("input_overrides"))
     notes = []
     variables: list[OpenSize] = []
     for size in sizes:
-        if tracer.varies(size):
+        if tracer.varies(size, least=2 if shaped else 1):
             variables.append(size)
         else:
             letter, meaning = LETTERS[size.option]
-            notes.append(f"the model runs at {meaning} {letter} = {size.value} only")
+            notes.append(
+                f"the shape that is given leaves no other {meaning}"
+                if shaped
+                else f"the model runs at {meaning} {letter} = {size.value} only"
+            )
     if not variables:
         why = "; ".join(notes) or "each has a value that was given"
-        raise InputError(f"{model.info.name} has no size that can be left open: {why}")
+        raise InputError(
+            f"{model.info.name} has no size that can be left open: {why}",
+            hint="leave out the shape: a size given with one value is kept" if shaped else None,
+        )
     return replace(base, formulas=_formulas(tracer, variables, notes))
 
 
@@ -219,14 +227,16 @@ class _Samples:
         self._known: dict[tuple[tuple[str, int], ...], dict[str, dict[Key, int]] | None] = {}
         self.options: list[str] = []
 
-    def varies(self, size: OpenSize) -> bool:
-        """Whether the model runs at another value of a size."""
+    def varies(self, size: OpenSize, least: int) -> bool:
+        """Whether the model runs at so many other values of a size; beside a shape that is given it may at
+        one, which the shape has."""
         others = (size.value + 32, 2 * size.value, size.value // 2)
-        return any(
-            value > 0 and (size.most is None or value <= size.most)
+        ran = (
+            value for value in others
+            if value > 0 and (size.most is None or value <= size.most)
             and self._at({size.option: value}) is not None
-            for value in others
         )  # fmt: skip
+        return len(list(islice(ran, least))) == least
 
     def together(self, quantity: str) -> Iterator[list[Key]]:
         """The keys of a quantity whose formulas are looked for together: all where modules add up to the

@@ -303,6 +303,12 @@ class Options:
         return tuple(n for n in given if n != "micro_batches")  # one device accumulates gradients, too
 
     @property
+    def shaped(self) -> bool:
+        """Whether a batch was asked for, or shapes that may begin with one."""
+        named = any(each.shape for each in self.input_overrides.values())
+        return bool(self.batch_size or self.input_shape or named)
+
+    @property
     def batch(self) -> int | None:
         """The batch that was asked for (of a micro-batch), by itself or as that of shapes.
 

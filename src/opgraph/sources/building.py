@@ -56,7 +56,7 @@ def assemble(
     except OpgraphError:
         raise
     except Exception as error:
-        hint = _nearest_argument(error)
+        hint = _argument(error)
         raise SourceError(f"{name} cannot be built: {first_line(error)}", hint=hint) from error
     cls = type(module)
     info = ModelInfo(name, source, f"{cls.__module__}.{cls.__qualname__}", notes)
@@ -66,11 +66,19 @@ def assemble(
 _UNEXPECTED = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
 
 
-def _nearest_argument(error: Exception) -> str | None:
-    """What is near to an argument that a constructor does not take, by the signature of that constructor,
-    which is among the names where it was called."""
+_MISSING = re.compile(r"\(\) missing \d+ required [\w-]+ arguments?: (.*)")
+
+
+def _argument(error: Exception) -> str | None:
+    """How to give the arguments that a constructor misses, or what is near to one that it does not take, by
+    the signature of that constructor, which is among the names where it was called."""
+    if not isinstance(error, TypeError):
+        return None
+    missing = _MISSING.search(str(error))
+    if missing is not None:
+        return " ".join(f"--model-arg {name}=VALUE" for name in re.findall(r"'(\w+)'", missing[1]))
     said = _UNEXPECTED.search(str(error))
-    if said is None or not isinstance(error, TypeError):
+    if said is None:
         return None
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         for value in (*frame.f_locals.values(), *frame.f_globals.values()):

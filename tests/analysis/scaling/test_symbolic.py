@@ -145,3 +145,8 @@ def test_broken_data_is_refused(broken: dict[str, object]) -> None:
     data = Formulas((Variable("B", "batch_size", "batch", 1),), {"flops": Formula(())}).to_dict()
     with pytest.raises((ValueError, TypeError, KeyError)):
         Formulas.from_dict({**data, **broken})
+
+
+def test_attention_over_all_positions_of_an_image_is_of_degree_four() -> None:
+    found = solve(costing(lambda n: 32 * n**4 + 192 * n**2), (224,), "N")
+    assert texts(found.formulas[KEY], "N") == ["N²·(32·N² + 192) | "]

@@ -628,3 +628,21 @@ def test_a_forward_that_does_not_say_what_it_takes_is_trained() -> None:
     model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()), torch.randn(3, 8)
     traced = opgraph.profile(torch.jit.trace(model, (x,)), x, mode="train")
     assert traced.totals.cost.flops == opgraph.profile(model, x, mode="train").totals.cost.flops
+
+
+class Edges(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 8)
+
+    def forward(self, x, edges):
+        source, target = edges
+        x = self.layer(x)
+        return torch.zeros_like(x).index_add(0, target, x[source])
+
+
+def test_a_graph_network_has_no_batch_and_is_trained():
+    """Nodes are 10 and edges two by 40: no size of these is that of a batch."""
+    shapes = {"x": "10x16", "edges": "2x40:int64"}
+    found = opgraph.profile(Edges(), input_overrides=shapes, mode="train", loss="sum")
+    assert found.totals.flops == 2 * 2 * 10 * 16 * 8

@@ -99,3 +99,9 @@ def test_pictures_and_pages(lengths: Sweep) -> None:
     page = html(replace(lengths, model="<script>alert(1)</script>"))
     assert "<script" not in page
     assert "<svg" in page
+
+
+def test_a_sweep_of_which_nothing_ran_says_no_ridge() -> None:
+    found = Sweep("model", {"batch_size": (1,)}, (SweepPoint({"batch_size": 1}, {}, error="no"),))
+    assert "ridge" not in sweep_text(found)
+    assert "At batch size 1: no" in sweep_text(found)

@@ -77,7 +77,7 @@ Sample = Mapping[Key, int]
 Evaluate = Callable[[Point], Sample | None]
 """The costs at a point; None where the model does not run."""
 
-MOST_DEGREE = 3
+MOST_DEGREE = 4
 STEPS = (1, 32, 64, 224, 128, 14, 256, 512)
 """Steps that are tried until costs are a polynomial on multiples of one, which is then made smaller."""
 

@@ -21,13 +21,21 @@ _SHOWN, _SEAMS, _NAMED = 12, 3, 8
 WIDE = 120
 """Columns from which figures have all their digits and reasons a column of their own."""
 
+_WHOLE = 76
+"""Columns from which the tracers' table has all its columns."""
+_LESS = frozenset({"Tensors", "Frag.", "Breaks"})
+"""What it does without below that, so that no figure is cut."""
+
 
 def check_text(
     agreement: Agreement, *, color: bool = False, width: int = 120, verbose: bool = False
 ) -> str:
     """The check as text. With `verbose` every disagreement and break is listed, not the first few."""
     wide = width >= WIDE
-    parts: list[RenderableType] = [_tracers(agreement, wide)]
+    parts: list[RenderableType] = [_tracers(agreement, width)]
+    if width < _WHOLE:
+        left = f"Left out: tensors, fragments, breaks (COLUMNS={_WHOLE} has all)"
+        parts.append(Text(left, style="dim"))
     reference = agreement.reference
     for trial in agreement.trials:
         if trial.error is not None:
@@ -45,7 +53,8 @@ def _failure(trial: Trial, error: str) -> str:
     return safe(error if named else f"{trial.tracer}: {error}", 400)
 
 
-def _tracers(agreement: Agreement, wide: bool) -> Table:
+def _tracers(agreement: Agreement, width: int) -> Table:
+    wide = width >= WIDE
     counts = ("Nodes", "Fragments", "Breaks") if wide else ("Nodes", "Frag.", "Breaks")
     sums = (
         "FLOPs",
@@ -53,13 +62,16 @@ def _tracers(agreement: Agreement, wide: bool) -> Table:
         "Parameters" if wide else "Params",
         "Bytes",
     )
+    every = ("Tracer", "Tensors", "Time", *counts, *sums)
+    heads = [h for h in every if width >= _WHOLE or h not in _LESS]
     table = ruled(
-        ("Tracer", "Tensors", "Time", *counts, *sums), ("Tracer", "Tensors"),
+        heads, [h for h in heads if h in ("Tracer", "Tensors")],
         padding=(0, 1 if wide else 0, 0, 0 if not wide else 1),
         title=safe(agreement.model), title_justify="left", title_style="bold",
     )  # fmt: skip
     for trial in agreement.trials:
-        table.add_row(*_row(trial, units.integer if wide else units.count))
+        row = dict(zip(every, _row(trial, units.integer if wide else units.count), strict=True))
+        table.add_row(*(row[h] for h in heads))
     return table
 
 

@@ -76,13 +76,14 @@ def _figure(q: Quantity, value: float | None) -> str:
 def _crossings(sweep: SweepRecord) -> Iterator[Text]:
     """Where the bottleneck moves, a sentence each."""
     said = [_crossing(*crossing) for crossing in sweep.crossings]
-    yield Text(
-        "compute: the share of the predicted time that goes to compute-bound nodes"
-        if sweep.device
-        else "compute: the share of the bytes that compute-bound nodes move, at a ridge of "
-        f"{', '.join(f'{r:.4g}' for r in sweep.ridges)} FLOPs/byte",
-        style="dim",
-    )
+    if any(p.error is None for p in sweep.points):
+        yield Text(
+            "compute: the share of the predicted time that goes to compute-bound nodes"
+            if sweep.device
+            else "compute: the share of the bytes that compute-bound nodes move, at a ridge of "
+            f"{', '.join(f'{r:.4g}' for r in sweep.ridges)} FLOPs/byte",
+            style="dim",
+        )
     yield from (Text(safe(text, 300)) for text in said)
     if sweep.device is not None:
         yield Text(safe(_fitting(sweep, sweep.device.name, sweep.device.capacity), 300))
