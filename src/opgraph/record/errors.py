@@ -96,10 +96,18 @@ def one_of(asked: str, known: Iterable[str]) -> str:
     return f"one of {', '.join(dict.fromkeys([*get_close_matches(asked, names, 1), *names]))}"
 
 
+def words(error: BaseException | str) -> str:
+    """What an error says; nothing where it fails to."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  (errors of a model may answer as they like)
+        return ""
+
+
 def first_line(error: BaseException) -> str:
     """An error in one line: its class, unless it is opgraph's own, and the first line of what it says, with
     the next one where a colon leads to it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in words(error).splitlines() if line.strip()]
     own = isinstance(error, OpgraphError)
     text = ": ".join([*([] if own and lines else [type(error).__name__]), *lines[:1]])
     if text.endswith(":") and len(lines) > 1:

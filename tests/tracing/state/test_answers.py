@@ -13,6 +13,7 @@ import types
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -261,3 +262,37 @@ def test_what_a_class_of_tensors_does_is_not_known_from_its_last_call() -> None:
     products = [k for n in profile.graph.nodes for k in n.kernels if k.op == "aten.mm"]
     assert len(products) == 2
     assert not any("add_" in node.target for node in profile.graph.nodes)
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """What every frozen dataclass does: it refuses to be told where it was raised."""
+
+    code: int
+
+
+class Silent(Exception):
+    """Says nothing of itself, and is nothing."""
+
+    def __str__(self) -> str:
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        raise NotImplementedError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("made", [lambda: Frozen(3), Silent], ids=["frozen", "silent"])
+def test_errors_that_answer_as_they_like_fail_as_others_do(made: Callable[[], Exception]) -> None:
+    def fail(model: Any) -> None:
+        model.counts.append(1)
+        raise made()
+
+    model = Holding(fail, counts=[])
+    with pytest.raises(opgraph.TraceError):
+        opgraph.profile(model, (X,))
+    assert model.counts == []

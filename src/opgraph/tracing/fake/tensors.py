@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from opgraph.record.errors import words
 from opgraph.record.identity import identity
 from opgraph.record.turns import replaced
 from opgraph.sources.weightless import INDEXED, bring_compiler
@@ -346,7 +347,7 @@ def needs_values(error: BaseException | str | None) -> bool:
     """Whether something failed only because fake tensors have no values: an error, or the line about it."""
     if error is None:
         return False
-    text = str(error).lower()
+    text = words(error).lower()
     if isinstance(error, _NEEDS_VALUES) or any(sign in text for sign in _SIGNS_OF_FAKE):
         return True
     return isinstance(error, str) and error.partition(":")[0] in {c.__name__ for c in _NEEDS_VALUES}

@@ -45,24 +45,31 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
         if each is None or id(each) in seen:  # what is raised again may lead to itself
             continue
         seen.add(id(each))
-        if each.__traceback__ is not None:
-            frames = list(traceback.walk_tb(each.__traceback__))
+        passed_by = _WHERE.__get__(each)
+        if passed_by is not None:
+            frames = list(traceback.walk_tb(passed_by))
             backward |= any(frame.f_code is _RUNS_BACKWARD for frame, _ in frames)
             passed = traceback.StackSummary.extract(frames).format()
             del frames
-            traceback.clear_frames(each.__traceback__)
-            each.__traceback__ = None
+            traceback.clear_frames(passed_by)
+            del passed_by
+            _WHERE.__set__(each, None)  # whatever its class makes of being set something
             # The words of opgraph's own say what is to be said, and the first place is where it was.
-            said = any(note.startswith(_HERE) for note in getattr(each, "__notes__", ()))
-            if not said and not isinstance(each, (OpgraphError, Signalled)):
-                each.add_note(_HERE + "".join(passed).rstrip())
-        vars(each).pop("_torch_dynamo_tracer_output", None)  # all that a compilation had come to
-        waiting += each.__cause__, each.__context__
+            held = _HELD.__get__(each)
+            said = any(note.startswith(_HERE) for note in held.get("__notes__", ()))
+            if not said and not issubclass(type(each), (OpgraphError, Signalled)):
+                held.setdefault("__notes__", []).append(_HERE + "".join(passed).rstrip())
+        # All that a compilation had come to:
+        _HELD.__get__(each).pop("_torch_dynamo_tracer_output", None)
+        waiting += _CAUSE.__get__(each), _CONTEXT.__get__(each)
     if backward:
         _end_backward()
     gc.collect(1)
 
 
+_WHERE, _CAUSE, _CONTEXT, _HELD = (
+    vars(BaseException)[name] for name in ("__traceback__", "__cause__", "__context__", "__dict__")
+)
 _HERE = "It was raised here (most recent call last):\n"
 _RUNS_BACKWARD = _engine_run_backward.__code__
 """What every backward is run by, whoever asks for one."""

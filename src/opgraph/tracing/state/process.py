@@ -76,11 +76,7 @@ def _raised(back: Callable[[Any], Any], item: Any) -> BaseException | None:
 def _unrestored(error: BaseException) -> Remark:
     if isinstance(error, Left):
         return Remark("state", f"{error}: that cannot be taken back")
-    try:
-        words = first_line(error)
-    except Exception:  # noqa: BLE001  (errors of the model's, too, may answer as they like)
-        words = type(error).__name__
-    return Remark("state", f"not all is as it was before the run: {words}")
+    return Remark("state", f"not all is as it was before the run: {first_line(error)}")
 
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
