@@ -42,6 +42,7 @@ class Meter:
 
     `hardware` is a device's name, its file, or a `Device`; without one there is no MFU. `devices` are those
     that share a step. Each shape of a batch is traced once, which takes a moment and is not counted.
+    All other time between two takes is: that of evaluating and saving, too.
     """
 
     def __init__(self, hardware: str | Device | None = None, devices: int = 1) -> None:
