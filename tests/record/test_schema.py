@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 import opgraph
+from opgraph.record.errors import ProfileError
 from opgraph.record.verify import verify
 
 
@@ -88,3 +90,11 @@ def test_files_that_are_no_profiles_are_refused(text, tmp_path):
 def test_a_file_that_is_not_there(name):
     with pytest.raises(opgraph.ProfileError, match="cannot read"):
         opgraph.load(name)
+
+
+def test_the_configuration_of_a_model_is_named_by_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "bert"}')
+    with pytest.raises(ProfileError, match="not an opgraph profile") as caught:
+        opgraph.load(path)
+    assert (caught.value.hint or "").endswith(f"named by its folder: {tmp_path}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,24 @@ def test_unknown_classes_need_trust(tmp_path: Path) -> None:
         resolve(path)
     assert "--trust" in (caught.value.hint or "")
     assert type(resolve(path, BuildOptions(trust=True)).module) is Mine
+
+
+def test_a_trusted_pickle_finds_the_code_beside_which_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from torch import nn\nclass Net(nn.Linear):\n    pass\n"
+    (tmp_path / "own_code_of_it.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("own_code_of_it")
+    path = saved(tmp_path, own.Net(3, 4))
+    monkeypatch.undo()
+    del sys.modules["own_code_of_it"]
+    trusting = BuildOptions(trust=True)
+    with pytest.raises(SourceError, match="No module named 'own_code_of_it'") as caught:
+        resolve(path, trusting)
+    assert "from which own_code_of_it is imported" in (caught.value.hint or "")
+    monkeypatch.chdir(tmp_path)
+    assert type(resolve(path, trusting).module).__name__ == "Net"
 
 
 @pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"state_dict": w, "epoch": 3}])

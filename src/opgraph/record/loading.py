@@ -58,7 +58,10 @@ def load(path: str | os.PathLike[str]) -> ProfileRecord:
     try:
         return loaded(text)
     except ProfileError as error:
-        raise ProfileError(f"{path}: {error}", hint=error.hint) from error
+        hint = error.hint
+        if Path(path).name == "config.json":
+            hint = f"it may be a model's configuration, which is named by its folder: {Path(path).parent}"
+        raise ProfileError(f"{path}: {error}", hint=hint) from error
 
 
 def loaded(text: bytes) -> ProfileRecord:

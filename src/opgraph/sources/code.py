@@ -85,7 +85,7 @@ class CodeSource:
 
 
 def _importable(package: str) -> bool:
-    with _here():
+    with here():
         try:
             return importlib.util.find_spec(package) is not None
         except (ImportError, ValueError):
@@ -94,7 +94,7 @@ def _importable(package: str) -> bool:
 
 def _load(home: str) -> Any:
     if not home.endswith(".py"):
-        with _here():
+        with here():
             return importlib.import_module(home)
     path = Path(home).resolve()
     if not path.is_file():
@@ -107,7 +107,7 @@ def _load(home: str) -> Any:
     _make_way(path.parent)
     before, sys.modules[name] = sys.modules.get(name), module
     try:
-        with _here(path.parent):
+        with here(path.parent):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]  # as Python does with what it cannot import
@@ -183,7 +183,7 @@ def _is_free(stem: str) -> bool:
 
 
 @contextmanager
-def _here(folder: Path | None = None) -> Iterator[None]:
+def here(folder: Path | None = None) -> Iterator[None]:
     """The folder of the code (or the current one) is looked in for what it imports."""
     entry = str(folder or Path.cwd())
     sys.path.insert(0, entry)

@@ -139,7 +139,10 @@ def open_checkpoint(path: Path, *, trust: bool = False) -> Any:
     """What a `.pt` file holds. Raises `UntrustedFile` for a pickle that wants more than the allow-list,
     and `SourceError` for a file that is no checkpoint."""
     if trust:
-        return _load(path, weights_only=False)
+        from opgraph.sources.code import here
+
+        with here():  # a pickle names the modules of its classes, which may lie where it was saved
+            return _load(path, weights_only=False)
     check_size(path)
     try:
         wanted = torch.serialization.get_unsafe_globals_in_checkpoint(str(path))
@@ -191,7 +194,9 @@ def _load(path: Path, *, weights_only: bool) -> Any:
             raise _refuse_pickle(path, "what it should not: " + first_line(error)) from error
         raise SourceError(
             f"{path} cannot be opened: {reason(error)}",
-            hint=remedy(path, trusted=not weights_only),
+            hint=f"run it in the folder from which {error.name} is imported"
+            if isinstance(error, ModuleNotFoundError)
+            else remedy(path, trusted=not weights_only),
         ) from error
 
 
