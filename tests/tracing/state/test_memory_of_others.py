@@ -98,7 +98,7 @@ def _late(rank: int, store: str) -> None:
     time.sleep(1)
     dist.barrier()
     dist.destroy_process_group()
-    print(at_once.tolist() == model.sum.tolist() == [1.0] * 8)
+    print(at_once.tolist() == model.sum.tolist() == [1.0] * 8)  # noqa: T201
 
 
 @pytest.mark.slow
