@@ -11,6 +11,7 @@ import queue
 import random
 import types
 import weakref
+from abc import ABCMeta
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,6 +125,19 @@ def test_a_key_is_found_whose_hash_was_another_one_meanwhile() -> None:
     assert _notes(Holding(change, key=key, table=table)) == ()
     assert table == {key: 1}
     assert key in table
+
+
+def test_an_object_of_a_class_that_is_made_by_a_call() -> None:
+    made: Any = ABCMeta("Made", (), {"calls": 0})  # which says to be of `abc`
+
+    def change(model: Any) -> None:
+        model.thing.value += 1
+        type(model.thing).calls += 1
+
+    thing = made()
+    thing.value = 0
+    assert _notes(Holding(change, thing=thing)) == ()
+    assert (thing.value, made.calls) == (0, 0)
 
 
 class Unbound:

@@ -1111,6 +1111,10 @@ def _keeps(cls: type) -> bool:
         return True
     if top in ("torch", "numpy"):
         return not rest.startswith("_") and _in_python(cls)
+    if top in sys.stdlib_module_names and _in_python(
+        cls
+    ):  # `ABCMeta` says to be where it makes classes
+        top = top if cls.__name__ in vars(sys.modules.get(cls.__module__, builtins)) else ""
     return top not in _CLOSED and cls not in _OWN
 
 
