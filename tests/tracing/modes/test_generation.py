@@ -9,7 +9,7 @@ import pytest
 import torch
 from packaging.version import Version
 from tests.oracle import counting
-from transformers import Cache
+from transformers import Cache, DynamicCache, MistralConfig, StaticCache
 
 import opgraph
 from opgraph.analysis.cost.totals import totals
@@ -19,6 +19,7 @@ from opgraph.hardware import device
 from opgraph.record.errors import InputError
 from opgraph.record.profile import CachePart
 from opgraph.sources import BuildOptions, resolve
+from opgraph.tracing.capture.kv_cache import measured
 from opgraph.tracing.eager import materialized
 
 NEWER = pytest.mark.skipif(
@@ -85,17 +86,17 @@ def test_cache_of_llama_by_the_formula():
         pytest.param("hf-type:deepseek_v3", {"num_hidden_layers": 2, "first_k_dense_replace": 2}, 5,
                      {CachePart("growing", 2, (512 + 64) * 4)}, marks=NEWER),
         # Every other layer of gpt-oss looks back 128 tokens only, its own included.
-        pytest.param(
+        (
             "hf-type:gpt_oss", {"num_hidden_layers": 4}, 300,
-            {CachePart("window", 2, 8 * 64 * 2 * 4, limit=127), CachePart("growing", 2, 8 * 64 * 2 * 4)},
-            marks=NEWER),
+            {CachePart("window", 2, 8 * 64 * 2 * 4, limit=127), CachePart("growing", 2, 8 * 64 * 2 * 4)}),
         # Selective state spaces: 1536 channels, of a convolution over 4 and of 16 states.
         ("hf-type:mamba", {"num_hidden_layers": 2}, 2,
          {CachePart("state", 2, fixed=1536 * (4 + 16) * 4)}),
-        # Layers that slide by name, with no window in the default configuration (its length is -1).
+        # Layers with a window beside states, whose length their library gives as -1.
         pytest.param(
             "hf-type:inkling2_text", {"num_hidden_layers": 2}, 128,
-            {CachePart("growing", 2, 8 * 128 * 2 * 4), CachePart("state", 2, fixed=180224)}, marks=NEWER),
+            {CachePart("window", 2, 8 * 128 * 2 * 4, limit=1023), CachePart("state", 2, fixed=180224)},
+            marks=NEWER),
     ],
 )  # fmt: skip
 def test_caches_of_other_kinds(name, changes, tokens, parts):
@@ -105,6 +106,20 @@ def test_caches_of_other_kinds(name, changes, tokens, parts):
     assert set(found.cache.parts) == parts
     assert found.cache.at(found.cache.tokens) == found.cache.bytes
     assert opgraph.Profile.from_dict(json.loads(found.to_json())) == found
+
+
+@pytest.mark.parametrize(("made", "limit"), [(DynamicCache, 7), (StaticCache, 8)])
+def test_windows_of_caches_that_grow_and_of_those_that_do_not(made, limit):
+    config = MistralConfig(
+        sliding_window=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2
+    )
+    cache = made(config=config, **({"max_cache_len": 32} if made is StaticCache else {}))
+    states = torch.zeros(3, 2, 12, 4)
+    cache.update(states, states, 0, {"cache_position": torch.arange(12)})
+    found = measured(cache)
+    assert found.parts == (CachePart("window", 1, 2 * 2 * 4 * 4, limit=limit),)
+    assert (found.sequences, found.tokens) == (3, 12)
+    assert found.at(12, sequences=3) == found.bytes
 
 
 @pytest.mark.slow

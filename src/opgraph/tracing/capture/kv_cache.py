@@ -75,11 +75,14 @@ def _layers(cache: Any) -> Iterator[tuple[Any, bool]]:
 def _limit(layer: Any) -> int | None:
     """The most tokens that a layer with a window keeps between steps: a growing one drops the token that
     the next step pushes out of the window at once, one of fixed size when it is overwritten. None for a
-    layer without a window, whose library may give -1 for its length."""
-    window = int(layer.get_max_length()) if getattr(layer, "is_sliding", False) else 0
-    if window <= 0:
+    layer without a window."""
+    if not getattr(layer, "is_sliding", False):
         return None
-    return window if hasattr(layer, "max_cache_len") else window - 1
+    fixed = getattr(layer, "max_cache_len", None)
+    window = getattr(layer, "sliding_window", None) if fixed is None else fixed
+    if window is None or window <= 0:
+        return None
+    return int(window) - (fixed is None)
 
 
 def _values(states: Any) -> list[Tensor]:
