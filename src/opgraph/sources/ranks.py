@@ -199,7 +199,49 @@ def begin(modules: Iterable[torch.nn.Module], mode: Any) -> Iterator[tuple[Tenso
 
 def fsdp_state(module: torch.nn.Module) -> Any:
     """What `fully_shard` keeps of a module, if it was applied to it."""
-    return module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+    return module._get_fsdp_state() if hasattr(type(module), "_get_fsdp_state") else None
+
+
+def sharded(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Any]]:
+    """What `fully_shard` has of a module: whose weight it is, its name there, and what is kept of it, with
+    the dtype that it converts it to, which it says from its first call on."""
+    for group in getattr(fsdp_state(module), "_fsdp_param_groups", ()):
+        for kept in group.fsdp_params:
+            if not hasattr(kept, "param_dtype"):
+                kept.init_dtype_attrs(getattr(kept, "mp_policy", None) or group.mp_policy)
+            of = kept._module_info
+            owners = (of.module, *of.shared_modules)
+            for owner, name in zip(owners, (of.param_name, *of.shared_param_names), strict=True):
+                yield owner, name, kept
+
+
+class Converted:
+    """What `fully_shard` converts by its policy around the forward of a module: its inputs, its weights and
+    what it gives."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._state = fsdp_state(module)
+        inside = set(module.modules())
+        self._kept: list[list[Any]] = []
+        self._tables = [
+            (owner._parameters, name, kept.param_dtype)
+            for owner, name, kept in sharded(module)
+            if owner in inside and kept.param_dtype is not None
+        ]
+        policy = self._state._mp_policy
+        self.any = bool(self._tables or policy.param_dtype or policy.output_dtype)
+
+    def enter(self, _: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        weights: list[Any] = [table[name] for table, name, _ in self._tables]
+        self._kept.append(weights)
+        for (table, name, dtype), weight in zip(self._tables, weights, strict=True):
+            table[name] = weight.to(dtype)
+        return self._state._cast_forward_inputs(args, kwargs)
+
+    def leave(self, _: torch.nn.Module, _args: Any, output: Any) -> Any:
+        for (table, name, _dtype), weight in zip(self._tables, self._kept.pop(), strict=True):
+            table[name] = weight
+        return self._state._cast_output_dtype(output)
 
 
 def forget(modules: Iterable[torch.nn.Module]) -> None:

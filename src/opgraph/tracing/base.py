@@ -370,15 +370,17 @@ def staged(
         stack.enter_context(turn())
         _refuse_transformed(module, example)
         mode = None if real else RunMode()
-        with torch._C.DisableTorchFunction():  # nothing is guarded yet
-            weights = Weights(module)
-        modules = weights.tree.values()
+        modules = list(module.modules())
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.given]
         guard = Guard(guarded, modules, limit, ceiling, stand_in=not real)
         guard.begin()
         stack.callback(STANDING.clear)
         stack.callback(guard.restore)
+        if current() is None:
+            undistribute(modules)
+        with torch._C.DisableTorchFunction():  # their classes are not told that they are looked at
+            weights = Weights(module)
         for tensor, parameter in list(weights.names.values()):
             brought = guard.brought(tensor)
             if brought is not None:
@@ -398,8 +400,6 @@ def staged(
         stack.enter_context(replaced(compiler, "_is_compiling_flag", compiled))
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
         set_eval(modules)
-        if current() is None:
-            undistribute(modules)
         stand_in(modules, weights, mode)
         stack.enter_context(converted_in_place())
         imported = guard.when_imported = stack.enter_context(launches())

@@ -104,6 +104,37 @@ def test_a_model_that_is_spread_runs_as_on_one_device(spread: Any, mesh: Any) ->
     assert type(model[0].weight).__name__ == "DTensor"
 
 
+@pytest.mark.parametrize("result", [None, torch.float32])
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_sharded_model_converts_is_converted(mesh: Any, result: torch.dtype | None) -> None:
+    """Before its first call, and where a call has gathered the weights of its root; a step after that is
+    the same."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, output_dtype=result)
+    model = fully_shard(two_layers(), mesh=mesh, mp_policy=policy)
+    converted = ["to"] * 5  # the input, and each weight
+    back = [] if result is None else ["to"]
+    for _ in range(2):
+        profile = profiled(model)
+        ops = [n.op for n in profile.graph.nodes]
+        assert ops == ["input", *converted, "linear", "relu", "linear", *back, "output"]
+        linear = next(n for n in profile.nodes if n.op == "linear")
+        assert {v.dtype for v in linear.inputs} == {"bfloat16"}
+        assert profile.totals.weight_bytes == 4 * 2 * (64 * 64 + 64)
+        with torch.no_grad():
+            before = model(X)
+    trained = opgraph.profile(model, X, mode="train")
+    assert trained.totals.flops == 3 * 2 * FLOPS - FLOPS  # none for the input
+    assert torch.equal(model(X), before)
+    assert all(type(p).__name__ == "DTensor" for p in fully_sharded_weights(model))
+
+
+def fully_sharded_weights(model: Any) -> list[Tensor]:
+    model.reshard()
+    return list(model.parameters())
+
+
 @pytest.mark.parametrize("between", [None, Choosy()])
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.filterwarnings("ignore")

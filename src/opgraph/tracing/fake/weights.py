@@ -15,7 +15,17 @@ from opgraph.costs.count import dtype_name, packed, sizes_of
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter, maker
 from opgraph.record.identity import identity
-from opgraph.sources.ranks import assembled, current, is_spread, local, parts_of, spread_as
+from opgraph.sources.ranks import (
+    Converted,
+    assembled,
+    current,
+    fsdp_state,
+    is_spread,
+    local,
+    parts_of,
+    sharded,
+    spread_as,
+)
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 from opgraph.tracing.fake.types import dress, is_its_own, scales, unasked
 
@@ -213,16 +223,28 @@ def _hooks(module: torch.nn.Module) -> tuple[dict[int, Any], ...]:
 
 def undistribute(modules: Modules) -> None:
     """Let a model that is spread over devices run as it would on one, for use under a guard: without
-    the hooks that gather its weights and scatter them again (`fully_shard`, tensor parallelism)."""
+    the hooks that gather its weights and scatter them again (`fully_shard`, tensor parallelism), but for
+    what they convert."""
     for module in modules:
+        for owner, name, kept in sharded(module):
+            owner._parameters[name] = kept.sharded_param  # what a call has gathered may be there
+    for module in modules:
+        converted = Converted(module) if fsdp_state(module) is not None else None
         for hooks in _hooks(module):
             for key, hook in list(hooks.items()):
-                if getattr(hook, "__module__", None) in _GATHERING:
+                where = getattr(hook, "__module__", None)
+                if where not in _GATHERING:
+                    continue
+                if where == _SHARDING and converted is not None and converted.any:
+                    enters = hooks is module._forward_pre_hooks
+                    hooks[key] = converted.enter if enters else converted.leave
+                else:
                     del hooks[key]
 
 
+_SHARDING = "torch.distributed.fsdp._fully_shard._fsdp_state"
 _GATHERING = frozenset({
-    "torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed.tensor._api",
+    _SHARDING, "torch.distributed.tensor._api",
 })  # fmt: skip
 """Where the hooks are defined by which torch spreads a model over devices."""
 
