@@ -27,6 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from os import remove as _remove
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -38,6 +39,7 @@ from torch import Tensor, nn
 from torch import save as _save
 
 import opgraph
+from opgraph.tracing.state import effects
 
 pytestmark = pytest.mark.live
 
@@ -228,6 +230,20 @@ def test_operators_that_are_defined_are_said(how: str, tmp_path: Path) -> None:
 
     (note,) = said(define, tmp_path)
     assert note.startswith("forward defined for torch ")
+
+
+@pytest.mark.parametrize("home", ["pyarrow", "pyarrow.compute"])
+def test_what_arrow_is_told_is_said(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrow: Any = ModuleType(home)
+    name = "register_scalar_function" if "." in home else "unregister_extension_type"
+    setattr(arrow, name, str)
+    monkeypatch.setitem(sys.modules, home, arrow)
+    monkeypatch.setattr(effects, "_EARS", [None, []])  # there may have been as many modules
+    (note,) = said(lambda _: getattr(arrow, name)("mine"), tmp_path)
+    assert note == "forward registered with Arrow mine: that cannot be taken back"
+    assert getattr(arrow, name) is str
 
 
 def test_what_an_import_registers_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

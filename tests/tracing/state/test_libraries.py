@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
 import subprocess
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from itertools import count
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -304,3 +306,49 @@ def test_what_is_one_with_its_part_in_c_goes_on_as_a_whole(kind: str) -> None:
     assert len(others) == 50
     once = getattr(spatial, kind)(points)
     assert {frozenset(s) for s in hull.simplices} == {frozenset(s) for s in once.simplices}
+
+
+class Asking:
+    """Stands in the place of a module, and of an object of settings, and counts how often it is asked."""
+
+    asked: list[str] = []  # noqa: RUF012
+
+    def __getattr__(self, name: str) -> Any:
+        Asking.asked.append(name)
+        raise AttributeError(name)
+
+
+def _not_now() -> None:
+    if Asking.asked:
+        put_off.VALUE = put_off.VALUE + 1  # type: ignore[name-defined] # noqa: F821
+        asking.value = asking.within.value = sys.modules  # type: ignore[name-defined] # noqa: F821
+
+
+@pytest.mark.parametrize("home", ["", "site-packages"], ids=["one's own", "of a package"])
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_module_that_is_put_off_is_not_loaded_as_it_is_looked_at(
+    home: str, is_held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importlib.import_module("torch._dynamo")  # asks all that there are for their files
+    (folder := tmp_path / home).mkdir(exist_ok=True)
+    (folder / "put_off.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(folder)
+    found = importlib.util.find_spec("put_off")
+    assert found is not None
+    assert found.loader is not None
+    found.loader = importlib.util.LazyLoader(found.loader)
+    module = importlib.util.module_from_spec(found)
+    for name, value in (("put_off", module), ("asking", Asking())):
+        monkeypatch.setitem(sys.modules, name, value)
+        monkeypatch.setitem(globals(), name, value)
+    found.loader.exec_module(module)
+    Asking.asked.clear()
+    model = Using(_not_now, values=False)
+    if is_held:
+        model.held = [module]  # else torch itself asks what it is
+        model.of_it = type("OfIt", (), {"__module__": "put_off"})()
+    profile = opgraph.profile(model, torch.ones(4, 8))
+    assert not [remark for remark in profile.remarks if remark.code == "state"]
+    assert "VALUE" not in object.__getattribute__(module, "__dict__")
+    assert not Asking.asked
+    assert module.VALUE == 1

@@ -15,6 +15,7 @@ from typing import Any
 
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine
+from opgraph.tracing.state.process import loaded
 
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
@@ -191,7 +192,7 @@ def _tell(what: str, name: str | None) -> None:
 def _present() -> Iterator[tuple[Any, str, str, Callable[..., str | None]]]:
     """What is heard by a name, as far as it is there: whose attribute it is, and what it does to what."""
     for module, parts, name, what, of in _PATHS:
-        owner: Any = sys.modules.get(module)
+        owner: Any = loaded(module)
         for part in parts:
             owner = getattr(owner, part, None)
         if getattr(owner, name, None) is not None:
@@ -470,6 +471,10 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("os", "register_at_fork", "wants to be called where the process forks", _registered),
     *(("sqlite3", name, "registered with sqlite3", _registered) for name in (
         "register_adapter", "register_converter")),
+    *(("pyarrow", f"{name}_extension_type", "registered with Arrow", _registered)
+      for name in ("register", "unregister")),
+    *(("pyarrow.compute", f"register_{kind}_function", "registered with Arrow", _registered)
+      for kind in ("scalar", "vector", "aggregate", "tabular")),
     ("sys", "addaudithook", "added an audit hook", _nothing),
     ("torch.utils._pytree", "register_pytree_node", "registered with pytree", _registered),
     ("torch.serialization", "register_package", "registered how to load", _registered),

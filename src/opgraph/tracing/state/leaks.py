@@ -337,7 +337,7 @@ def _is_space(table: dict[Any, Any], seen: _Holders) -> bool:
 def _module_of(table: dict[Any, Any]) -> str | None:
     name = table.get("__name__")
     module = sys.modules.get(name) if isinstance(name, str) else None
-    return name if module is not None and vars(module) is table else None
+    return name if module is not None and _attributes_of(module) is table else None
 
 
 def _owner_of(table: dict[Any, Any], seen: _Holders) -> Any:

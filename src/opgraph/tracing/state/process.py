@@ -25,7 +25,7 @@ from copy import copy
 from functools import partial
 from io import TextIOWrapper
 from operator import attrgetter
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -189,12 +189,12 @@ def _of_modules() -> Iterator[Setting]:
         core = sys.modules.get("numpy._core.multiarray") or sys.modules["numpy.core.multiarray"]
         yield from _alike(vars(core), _NAMED_ALIKE)
     for name, get, put in _IF_IMPORTED:
-        module = sys.modules.get(name)
+        module = loaded(name)
         if module is not None:
             yield partial(get, module), partial(put, module)
     noted: _Noted = []
     for name, *paths in _NOTED:
-        for path in paths if (module := sys.modules.get(name)) is not None else ():
+        for path in paths if (module := loaded(name)) is not None else ():
             with suppress(AttributeError):  # torch has it no more
                 _ = attrgetter(path)(module)
                 noted.append((module, path, attrgetter(path)))
@@ -225,6 +225,23 @@ def _notes_memory(on: bool) -> None:
 
 def _allocates(_: str) -> None:
     raise Left("forward told torch's allocator otherwise how to keep memory")
+
+
+def is_loaded(value: Any) -> bool:
+    """Whether it is a module of Python's that is there: one that is put off (`importlib.util.LazyLoader`)
+    is loaded by code of its class when it is asked for anything, its attributes or its name, too."""
+    return issubclass(type(value), ModuleType) and not by_code(type(value))
+
+
+def by_code(cls: type) -> bool:
+    """Whether code runs where an object of a class is asked for any attribute."""
+    return type(cls.__getattribute__) is FunctionType
+
+
+def loaded(name: str) -> Any:
+    """The module of a name, if it is there."""
+    module = sys.modules.get(name)
+    return module if is_loaded(module) else None
 
 
 def _copied(table: dict[str, Any]) -> dict[str, Any]:

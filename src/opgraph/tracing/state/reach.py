@@ -63,7 +63,9 @@ from opgraph.tracing.state.process import (
     Step,
     all_back,
     behind,
+    by_code,
     held,
+    is_loaded,
     modes_around,
     own_of,
     shown_in_c,
@@ -642,7 +644,7 @@ class Reach:
         self._common_names = self._common_names or _put_in()
         values += [self._common_names[name] for name in names & self._common_names.keys()]
         for value in values:
-            if issubclass(type(value), ModuleType):
+            if is_loaded(value):
                 self._module(value, names, parts)
             elif issubclass(type(value), type):
                 self._named_class(value)
@@ -673,7 +675,8 @@ class Reach:
             holder = space.get(root, sys.modules.get(root))
             for part in path[:-1]:  # what would import something, or compute it, is not there yet
                 holder = getattr_static(holder, part, None)
-            self._attributes.append((holder, path[-1], _held(holder, path[-1])))
+            if is_loaded(holder) or not issubclass(type(holder), ModuleType):
+                self._attributes.append((holder, path[-1], _held(holder, path[-1])))
 
     def _within(self, table: dict[str, Any], name: str | None) -> None:
         """Something that code names of a library: a container, an object, a class, or a function, and what
@@ -753,7 +756,7 @@ class Reach:
         for name in names & space.keys() | _with_parts(space, parts):
             value = space[name]
             self._names.append((space, name, value))
-            if issubclass(type(value), ModuleType):
+            if is_loaded(value):
                 if value is not module and identity(value) not in self._seen:
                     self._seen.add(identity(value))
                     self._module(value, names, parts)
@@ -1011,7 +1014,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if issubclass(cls, (MappingProxyType, staticmethod, classmethod, torch.TypedStorage, *_VIEWS)):
         return Reach._shown
     if issubclass(cls, ModuleType):
-        return Reach._module_kept
+        return None if by_code(cls) else Reach._module_kept
     if issubclass(cls, threading.Thread):
         return Reach._thread
     if any(c.__module__ in ("threading", "queue") for c in cls.__mro__) and _has_table(cls):
@@ -1141,11 +1144,21 @@ def _opaque(name: str | None) -> bool:
     if type(name) is not str:
         return True
     top = name.partition(".")[0]
-    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    file = _file_of(top)
     own = top in sys.stdlib_module_names and file.endswith(".py")
     if top in _OPAQUE:
         return not (own and not file.startswith(os.path.dirname(os.__file__)))  # noqa: PTH120
-    return _installed(name) and _remakes(sys.modules[name])
+    return _installed(name) and is_loaded(sys.modules[name]) and _remakes(sys.modules[name])
+
+
+def _file_of(name: str) -> str:
+    """The file of a module of Python's, or of the package that it is in, without code of what is there in
+    the place of one."""
+    if name not in sys.modules:
+        return ""
+    table = _table_of(sys.modules[name])
+    file = table.get("__file__") if type(table) is dict else None
+    return file if type(file) is str else _file_of(name.rpartition(".")[0])
 
 
 def _remakes(module: ModuleType) -> bool:
@@ -1171,7 +1184,7 @@ def _sets_code(code: CodeType) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _installed(name: str) -> bool:
     """Whether a module of Python's belongs to an installed package."""
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    file = _file_of(name)
     return "site-packages" in file or "dist-packages" in file
 
 
@@ -1306,7 +1319,7 @@ def _looked_up(
     values: list[Any] = [
         space[name] if name in space else sys.modules.get(name) for name in present
     ]
-    modules = [v for v in values if issubclass(type(v), ModuleType)]
+    modules = [v for v in values if is_loaded(v)]
     within = list(_changeable(code, names, modules))
     closed = [m for m in modules if _is_closed(m.__name__)]
     inside = [(vars(m), name) for m in closed for name in names & vars(m).keys()]
@@ -1330,7 +1343,7 @@ def _whose_globals(table: dict[Any, Any]) -> ModuleType | None:
     """The module of Python's of which a dictionary is the globals."""
     name = table.get("__name__") if type(table) is dict and "__spec__" in table else None
     module = sys.modules.get(name) if type(name) is str else None
-    return module if issubclass(type(module), ModuleType) and vars(module) is table else None
+    return module if is_loaded(module) and vars(module) is table else None
 
 
 def _put_in() -> dict[str, Any]:
@@ -1371,7 +1384,7 @@ def _changeable(
             yield space, None
         for name in names & space.keys():
             value = space[name]
-            if issubclass(type(value), ModuleType) and value not in modules:
+            if is_loaded(value) and value not in modules:
                 modules.append(value)
             elif (
                 (
@@ -1472,7 +1485,7 @@ def _related(one: Any, other: Any) -> bool:
 
 def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
     """A function, those of a module, or those methods of a class that are called where these names are."""
-    if issubclass(type(value), ModuleType):
+    if is_loaded(value):
         space = vars(value)
         found = [space[name] for name in names & space.keys()]
     elif issubclass(type(value), type):
@@ -1736,10 +1749,14 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _held(holder: Any, name: str) -> Any:
-    """An attribute as it is kept: that of a class not as its objects see it."""
-    own = issubclass(type(holder), type) and not hasattr(vars(type).get(name), "__set__")
-    table = vars(holder) if own else None
-    return getattr(holder, name, _MISSING) if table is None else table.get(name, _MISSING)
+    """An attribute where it is kept as it is set: that of a class not as its objects see it, nor one that
+    would be found, or imported, as it is asked for. Where code sets it, that is asked."""
+    cls, table = type(holder), _table_of(holder)
+    found = next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
+    sets = type(cls.__setattr__) is FunctionType and not issubclass(cls, type)
+    if table is None or sets or hasattr(type(found), "__set__"):
+        return getattr(holder, name, _MISSING)
+    return table.get(name, _MISSING)
 
 
 def _base(table: dict[Any, Any]) -> Any:
@@ -1768,7 +1785,7 @@ def _answers(key: Any) -> bool:
 def _table_of(item: Any) -> Any:
     """The dictionary that an object has its attributes in, without code of its class; None where there is
     none."""
-    if type(type(item).__getattribute__) is not FunctionType:
+    if not by_code(type(item)):
         return getattr(item, "__dict__", None)
     try:
         return object.__getattribute__(item, "__dict__")
@@ -1972,10 +1989,8 @@ def _new_in(space: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 def _is_imported(value: Any) -> bool:
     """Whether it is a module, or what stands for one that is imported later."""
-    try:
-        return value.__spec__ is not None
-    except Exception:  # noqa: BLE001  (objects may answer as they like)
-        return False
+    table = _table_of(value)
+    return type(table) is dict and table.get("__spec__") is not None
 
 
 def _space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
