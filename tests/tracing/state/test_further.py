@@ -320,3 +320,56 @@ def test_autocast_around_has_no_weights_of_a_run(options: dict[str, Any]) -> Non
         model.doubles = False
         assert torch.equal(model(X), before)
     assert not any("fake tensor" in note for note in profile.model.notes)
+
+
+class ByName(type):
+    """Its classes are one and the same if they have one name, and it counts how often it is asked."""
+
+    asked = 0
+
+    def __eq__(cls, other: object) -> bool:
+        ByName.asked += 1
+        return type(other) is ByName and cls.__name__ == other.__name__
+
+    def __hash__(cls) -> int:
+        ByName.asked += 1
+        return hash(cls.__name__)
+
+    def __getattr__(cls, name: str) -> Any:
+        ByName.asked += 1
+        raise AttributeError(name)
+
+
+class Unhashed(type):
+    """Its classes have no hash."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("metaclass", [ByName, Unhashed])
+@pytest.mark.parametrize("reads", [False, True])
+def test_classes_are_told_apart_whatever_their_own_classes_say(
+    metaclass: type, reads: bool
+) -> None:
+    kinds = [
+        metaclass("Made", (), {"__slots__": names, "number": 0}) for names in (("x",), ("x", "y"))
+    ]
+    held: list[Any] = [kind() for kind in kinds]
+    for each in held:
+        each.x = 0
+    held[1].y = 0
+
+    def change(held: list[Any]) -> None:
+        for each in held:
+            each.x = type(each).number = 1
+        held[1].y = 1
+
+    ByName.asked = 0
+    profile = opgraph.profile(Changing(held, change, reads=reads), X)
+    assert ByName.asked == 0
+    assert not [remark for remark in profile.remarks if remark.code == "state"]
+    assert [each.x for each in held] == [kind.number for kind in kinds] == [0, 0]
+    assert held[1].y == 0

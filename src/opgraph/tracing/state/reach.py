@@ -85,17 +85,32 @@ knows by name."""
 _CLOSED = _COMPILERS | {"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
                         "_abc", "typing", "inspect", "_weakref"}  # fmt: skip
 """Packages whose objects are their own business."""
-_LEAVES = frozenset({
+
+
+def _ids_of(classes: Iterable[type]) -> Iterator[int]:
+    """What classes are told apart by, whatever their own classes make of equality."""
+    return map(identity, classes)
+
+
+def _kinds(items: Iterable[Any]) -> Iterator[int]:
+    """The same of the classes of some objects."""
+    return map(identity, map(type, items))
+
+
+_LEAVES = frozenset(_ids_of((
     int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
     torch.layout, torch.memory_format, range, slice, type(Ellipsis), property, CodeType,
     GenericAlias, type(Callable[..., None]), UnionType, GetSetDescriptorType, MemberDescriptorType,
     MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType,
-})  # fmt: skip
+)))  # fmt: skip
 """Types of what holds nothing that can be changed."""
-_ALONE = _LEAVES | {FunctionType, staticmethod, classmethod, tuple, frozenset, type, ABCMeta}
+_ALONE = _LEAVES.union(
+    _ids_of((FunctionType, staticmethod, classmethod, tuple, frozenset, type, ABCMeta))
+)
 """Types of what classes have that holds nothing which they keep."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
-_CONTAINERS = frozenset({dict, OrderedDict, defaultdict, list, set, deque})
+_CONTAINERS = frozenset(_ids_of((dict, OrderedDict, defaultdict, list, set, deque)))
+_IN_ORDER = (list, deque, set)
 _MISSING: Any = object()
 _LRU: Any = type(functools.lru_cache(lambda: None))
 
@@ -127,10 +142,12 @@ OF_WORKERS = _MultiProcessingDataLoaderIter
 SHARED_LOCK = ("SemLock", "_multiprocessing")
 """A lock of several processes, by the names of its class and its module."""
 LOCKS: tuple[type, ...] = (type(threading.Lock()), type(threading.RLock()))
+_IN_AND_OUT: type = io._io._IOBase  # type: ignore[attr-defined]
+"""What all files are of, below the class that takes others for one."""
 _STATEFUL = (
     torch.Generator,
     random.Random,
-    io.IOBase,
+    _IN_AND_OUT,
     bytearray,
     array,
     Logger,
@@ -191,7 +208,7 @@ class Reach:
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
     _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
-    _of_extensions: dict[type, bool] = field(default_factory=dict)
+    _of_extensions: dict[int, bool] = field(default_factory=dict)
     _told_in_c: list[tuple[Any, list[Any]]] = field(default_factory=list)
     _of_c: list[tuple[Any, type, bytes, list[Any], list[Any]]] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
@@ -208,15 +225,16 @@ class Reach:
     _libraries: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
     _lent: list[tuple[Any, str, Any]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
-    _types: set[type] = field(default_factory=set)
+    _types: set[int] = field(default_factory=set)
+    _known: list[type] = field(default_factory=list)
     _waiting: list[Any] = field(default_factory=list)
     _theirs: list[Iterable[Any]] = field(default_factory=list)
     _for_all: list[type] = field(default_factory=list)
     _told: set[int] = field(default_factory=set)
     _answered: set[int] = field(default_factory=set)
     _own: bool = True
-    _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
-    _shows: dict[type, tuple[tuple[Any, ...], bool, bool]] = field(default_factory=dict)
+    _kinds: dict[int, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
+    _shows: dict[int, tuple[tuple[Any, ...], bool, bool]] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _parts: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
@@ -331,11 +349,11 @@ class Reach:
             if len(seen) > MOST:
                 self.complete = False
                 break
-            kind = self._kinds[type(item)]
+            kind = self._kinds[identity(type(item))]
             if kind is not None:
                 try:
                     kind(self, item)
-                    if type(item) not in self._types and kind is not Reach._named_class:
+                    if identity(type(item)) not in self._types and kind is not Reach._named_class:
                         self._class(type(item))
                 except Exception:  # noqa: BLE001  (objects may answer as they like)
                     self.complete = False
@@ -357,7 +375,8 @@ class Reach:
         kinds, wait, empty = self._kinds, self._waiting.append, self._empty.append
         table, holder = Reach._dict, Reach._holder
         for item in items:
-            kind = kinds.get(type(item), _MISSING)
+            key = identity(type(item))
+            kind = kinds.get(key, _MISSING)
             if kind is None:
                 continue
             if kind is table or kind is holder:  # they hold nothing as long as they are empty
@@ -365,11 +384,12 @@ class Reach:
                 continue
             if kind is _MISSING:
                 cls = type(item)
+                self._known.append(cls)  # it stays, and what it is told by its own
                 try:
-                    kinds[cls] = _known_kind(cls)
+                    kinds[key] = _known_kind(cls)
                 except Exception:  # noqa: BLE001  (so may classes)
-                    kinds[cls], self.complete = None, False
-                if kinds[cls] is None:
+                    kinds[key], self.complete = None, False
+                if kinds[key] is None:
                     continue
             wait(item)
 
@@ -384,14 +404,14 @@ class Reach:
         self._tables.append((item, before := _entries(item)))
         if base is OrderedDict and vars(item):
             self._own_table(item)
-        if not _LEAVES.issuperset(map(type, before)):
+        if not _LEAVES.issuperset(_kinds(before)):
             self._look(before)
             if any(map(_answers, before)):
                 self._answered.add(identity(item))
         if identity(item) not in self.replaced:
             self._look(base.values(item))
             return
-        for cls in {*map(type, base.values(item))} - self._types:
+        for cls in {identity(cls): cls for cls in map(type, base.values(item))}.values():
             self._class(cls)
         self._look(chain.from_iterable(shared(t) for t in base.values(item) if t is not None))
 
@@ -404,7 +424,7 @@ class Reach:
         """A list, a set, a deque."""
         kept = list(_order(item).__iter__(item))
         self._holders.append((item, kept))
-        if not _LEAVES.issuperset(map(type, kept)):
+        if not _LEAVES.issuperset(_kinds(kept)):
             self._look(kept)
             if issubclass(type(item), set) and any(map(_answers, kept)):
                 self._answered.add(identity(item))
@@ -414,9 +434,9 @@ class Reach:
 
     def _object(self, item: Any) -> None:
         cls: Any = type(item)
-        if cls not in self._shows:
-            self._shows[cls] = _slots(cls), not _in_python(cls), _has_table(cls)
-        slots, in_c, has_table = self._shows[cls]
+        if identity(cls) not in self._shows:
+            self._shows[identity(cls)] = _slots(cls), not _in_python(cls), _has_table(cls)
+        slots, in_c, has_table = self._shows[identity(cls)]
         table = _table_of(item) if has_table else None
         if type(table) is dict:
             self._seen.add(identity(table))
@@ -432,7 +452,9 @@ class Reach:
             self._slot(slot, item)
         made = _made_in_c(cls)
         if made is not None:
-            parts = [r for r in gc.get_referents(item) if type(r) in _CONTAINERS or r is table]
+            parts = [
+                r for r in gc.get_referents(item) if identity(type(r)) in _CONTAINERS or r is table
+            ]
             self._of_c.append((item, made, shown_in_c(item, made), parts, self._slots[at:]))
         if table is None and in_c:
             self._look(gc.get_referents(item))
@@ -444,14 +466,14 @@ class Reach:
             self._holder(item)
         elif issubclass(cls, tuple):
             self._look(item)
-        if cls not in self._types:
+        if identity(cls) not in self._types:
             self._home(cls)
 
     def _in_c(self, cls: type, table: dict[str, Any]) -> bool:
         """Whether an object with these attributes has a part that was made in C by a package."""
         known = self._of_extensions
-        kinds = {cls, *map(type, table.values())}
-        known |= {kind: _is_of_an_extension(kind) for kind in kinds - known.keys()}
+        kinds = {identity(each): each for each in (cls, *map(type, table.values()))}
+        known |= {n: _is_of_an_extension(kinds[n]) for n in kinds.keys() - known.keys()}
         return any(map(known.__getitem__, kinds))
 
     def _error(self, item: BaseException) -> None:
@@ -469,12 +491,12 @@ class Reach:
         table, cls = vars(item), type(item)
         self._seen.add(identity(table))
         self._tables.append((table, table.copy()))
-        parts = [table, *(v for v in table.values() if type(v) in (list, deque, set))]
+        parts = [table, *(v for v in table.values() if any(type(v) is each for each in _IN_ORDER))]
         self._common.append(
             (item, [(p, _held_by(p)) for p in parts if p is not table.get(_WAITERS)])
         )
         self._look(value for name, value in table.items() if name != _WAITERS)
-        if cls not in self._types:
+        if identity(cls) not in self._types:
             self._home(cls)
 
     def _own_table(self, item: Any) -> None:
@@ -509,7 +531,7 @@ class Reach:
         libraries keep."""
         if not self._own:
             return
-        run = getattr(cls, "forward", cls)
+        run = _kept_as(cls, "forward", cls)
         for name in (cls.__module__, getattr(run, "__module__", None)):
             if name is not None and name not in self._homes and not _opaque(name):
                 self._homes.add(name)
@@ -648,7 +670,7 @@ class Reach:
                 self._module(value, names, parts)
             elif issubclass(type(value), type):
                 self._named_class(value)
-                if not names.isdisjoint(_BY_NAME) and value not in self._types:
+                if not names.isdisjoint(_BY_NAME) and identity(value) not in self._types:
                     self._class(value)
             else:
                 found.append(value)
@@ -698,11 +720,11 @@ class Reach:
         ):  # what it has in there is its own
             self._seen.add(identity(value))
             self._tables.append((value, dict(value)))
-            if not _CONTAINERS.isdisjoint(map(type, value.values())) or name == "loggerDict":
+            if not _CONTAINERS.isdisjoint(_kinds(value.values())) or name == "loggerDict":
                 held = [
                     v
                     for v in value.values()
-                    if type(v) in _CONTAINERS or issubclass(type(v), Logger)
+                    if identity(type(v)) in _CONTAINERS or issubclass(type(v), Logger)
                 ]
                 self._theirs.append(held)
         else:
@@ -711,12 +733,12 @@ class Reach:
 
     def _kept_for_all(self, cls: type) -> None:
         """What a library's class has, and what is in the containers there."""
-        if cls in self._types:  # the model's classes are below it
+        if identity(cls) in self._types:  # the model's classes are below it
             return
         members = dict(vars(cls))
         self._classes.append((cls, members))
-        if not _ALONE.issuperset(map(type, members.values())):
-            held = [v for v in members.values() if type(v) not in _ALONE]
+        if not _ALONE.issuperset(_kinds(members.values())):
+            held = [v for v in members.values() if identity(type(v)) not in _ALONE]
             self._shallow(held, cls.__module__)
 
     def _shallow(self, items: Iterable[Any], home: str, depth: int = 3) -> None:
@@ -724,7 +746,7 @@ class Reach:
         these have, but not further."""
         for item in items:
             cls = type(item)
-            if cls in _ALONE or identity(item) in self._seen:
+            if identity(cls) in _ALONE or identity(item) in self._seen:
                 continue
             if issubclass(type(item), Tensor) or is_iterator(cls):
                 self._look((item,))
@@ -779,9 +801,9 @@ class Reach:
     def _class(self, cls: type) -> None:
         """The attributes of a class and of those above it, and the methods that are wanted."""
         for each in cls.__mro__:
-            if each in self._types:
+            if identity(each) in self._types:
                 continue
-            self._types.add(each)
+            self._types.add(identity(each))
             if type(each) is not type:
                 self._class(type(each))
             if each.__flags__ & _IMMUTABLE:
@@ -814,7 +836,7 @@ class Reach:
     @property
     def launches(self) -> bool:
         """Whether anything found runs programs on an accelerator, by the addresses of tensors."""
-        of = (cls.__module__ for cls in self._kinds)
+        of = (cls.__module__ for cls in self._known)
         return not self._wanted.isdisjoint(_LAUNCHING) or any(
             type(name) is str and name.partition(".")[0] in _OF_LAUNCHING for name in of
         )
@@ -910,7 +932,7 @@ class Reach:
         for owner, had in self._told_in_c if found else ():
             home = type(owner).__module__
             if any(identity(v) in found and type(v).__module__ == home for v in had):
-                its = owner, _table_of(owner), *(v for v in had if type(v) in _CONTAINERS)
+                its = owner, _table_of(owner), *(v for v in had if identity(type(v)) in _CONTAINERS)
                 found |= dict.fromkeys(map(identity, its), type(owner).__qualname__)
         return found
 
@@ -946,11 +968,11 @@ def unheard() -> Iterator[None]:
         leave(found.restore())
 
 
-_USUAL: dict[type, Callable[[Reach, Any], None] | None] = {
+_USUAL: dict[int, Callable[[Reach, Any], None] | None] = {
     **dict.fromkeys(_LEAVES),
-    **dict.fromkeys((dict, OrderedDict), Reach._dict),
-    defaultdict: Reach._keyed,
-    **dict.fromkeys((list, set, deque), Reach._holder),
+    **dict.fromkeys(_ids_of((dict, OrderedDict)), Reach._dict),
+    identity(defaultdict): Reach._keyed,
+    **dict.fromkeys(_ids_of((list, set, deque)), Reach._holder),
 }
 """How objects of Python's own classes are looked at."""
 
@@ -963,25 +985,39 @@ _OF_A_LOOK = (
 
 def _known_kind(cls: type) -> Callable[[Reach, Any], None] | None:
     """The same as `_kind_of` says; of classes of packages it is known from the first time."""
-    try:
-        return _KINDS[cls]
-    except KeyError:
+    found = _KINDS.of(cls)
+    if found is _MISSING:
         found = _kind_of(cls)
-    if cls.__flags__ & _IMMUTABLE or _is_closed(cls.__module__):
-        _KINDS[cls] = found
-    return found
+        if cls.__flags__ & _IMMUTABLE or _is_closed(cls.__module__):
+            _KINDS.keep(cls, found)
+    return found  # type: ignore[no-any-return]
 
 
-_KINDS: weakref.WeakKeyDictionary[type, Callable[[Reach, Any], None] | None] = (
-    weakref.WeakKeyDictionary()
-)
+class _OfClasses:
+    """What is known of classes, as long as they are there."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[type], Any]] = {}
+
+    def of(self, cls: type) -> Any:
+        known = self._known.get(identity(cls))
+        return _MISSING if known is None else known[1]
+
+    def keep(self, cls: type, value: Any) -> None:
+        key, known = identity(cls), self._known
+        known[key] = weakref.ref(cls, lambda _: known.pop(key, None)), value
+
+
+_KINDS = _OfClasses()
 
 
 def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     """How objects of a class are looked at; None where they hold nothing."""
     if issubclass(cls, OF_WORKERS):
         return Reach._shared
-    if cls in (tuple, frozenset):
+    if cls is tuple or cls is frozenset:
         return Reach._tuple
     if issubclass(cls, BaseException):
         return Reach._error
@@ -989,7 +1025,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._iterator
     if issubclass(cls, Tensor):
         return Reach._tensor
-    if hasattr(cls, "next_functions") and hasattr(cls, "metadata"):
+    if _made_with(cls, "next_functions", "metadata"):
         return Reach._node
     if issubclass(cls, torch.UntypedStorage):
         return Reach._array
@@ -1030,11 +1066,11 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         or behind(cls) is not None
     ):
         return Reach._states
-    if cls in (BuiltinFunctionType, MethodWrapperType):
+    if cls is BuiltinFunctionType or cls is MethodWrapperType:
         return Reach._bound
     if issubclass(cls, weakref.ref):
         return Reach._reference
-    if _is_numpys(cls, "ndarray") or hasattr(cls, ON_GPU):
+    if _is_numpys(cls, "ndarray") or any(ON_GPU in vars(c) for c in cls.__mro__):
         return Reach._array
     if _is_numpys(cls, *_ITERATE):
         return Reach._object
@@ -1067,11 +1103,15 @@ def says_all(cls: Any) -> bool:
 
 
 def says_nothing(cls: Any) -> bool:
-    """Whether objects of a class that the standard library or NumPy made in C do not show what is in them:
-    where one is that searches a text, goes through rows, compresses. Those that compare by what is in them
-    do, and note their hash when they are asked for it."""
+    """Whether objects of a class that the standard library or NumPy made in C do not show what is in them,
+    or iterators of others: where one is that searches a text, goes through rows, compresses. Those that
+    compare by what is in them do, and note their hash when they are asked for it."""
     return (
-        (cls.__module__.partition(".")[0] in sys.stdlib_module_names or _is_numpys(cls, *_ITERATE))
+        (
+            cls.__module__.partition(".")[0] in sys.stdlib_module_names
+            or _is_numpys(cls, *_ITERATE)
+            or (_made_with(cls, "__next__") and _made_in_c(cls) is not None)
+        )
         and cls.__hash__ in (object.__hash__, None)
         and cls.__basicsize__ > object.__basicsize__
         and not cls.__itemsize__
@@ -1118,7 +1158,7 @@ def _keeps(cls: type) -> bool:
         cls
     ):  # `ABCMeta` says to be where it makes classes
         top = top if cls.__name__ in vars(sys.modules.get(cls.__module__, builtins)) else ""
-    return top not in _CLOSED and cls not in _OWN
+    return top not in _CLOSED and identity(cls) not in _OWN
 
 
 def _in_python(cls: type) -> bool:
@@ -1133,7 +1173,7 @@ def _is_of_an_extension(cls: type) -> bool:
     )
 
 
-_OWN = (object, logging.Manager, type(os.environ), TracebackType, FrameType)
+_OWN = frozenset(_ids_of((object, logging.Manager, type(os.environ), TracebackType, FrameType)))
 """Classes whose objects lead to all of the process, or to nothing, or which `process` knows."""
 
 
@@ -1331,8 +1371,10 @@ def _looked_up(
                 libraries.append(value)
                 own = dict(vars(value))
                 within += _told(value, names)
-                within += ((own, n) for n in names & own.keys() if type(own[n]) in _CONTAINERS)
-        elif type(value) in _CALLED_BY_NAME and _is_closed(value.__module__):
+                within += (
+                    (own, n) for n in names & own.keys() if identity(type(own[n])) in _CONTAINERS
+                )
+        elif identity(type(value)) in _CALLED_BY_NAME and _is_closed(value.__module__):
             within += _kept_by(value)
     put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
     put = [(table, name) for table, name in put if not _is_closed(_home_of(table[name]))]
@@ -1388,7 +1430,7 @@ def _changeable(
                 modules.append(value)
             elif (
                 (
-                    type(value) in _CONTAINERS
+                    identity(type(value)) in _CONTAINERS
                     and not name.startswith("__")
                     and (value is not sys.modules or _fills(code) or not names.isdisjoint(_FILL))
                 )
@@ -1427,7 +1469,7 @@ def _shared_by(cls: type) -> Iterator[tuple[dict[str, Any], str]]:
 
 _SETTING = frozenset({"__new__", "__init__", "__post_init__", "__init_subclass__", "__enter__",
                       "__exit__"})  # fmt: skip
-_CALLED_BY_NAME = (FunctionType, MethodType, _LRU)
+_CALLED_BY_NAME = frozenset(_ids_of((FunctionType, MethodType, _LRU)))
 _BY_NAME = frozenset({"setattr", "delattr", "vars"})
 _FILL = frozenset({"pop", "update", "setdefault", "clear"})
 _ADD = frozenset({"append", "add", "insert", "extend", "remove", "discard"})
@@ -1437,7 +1479,7 @@ _FILLS = re.compile(_any_of("STORE_SUBSCR", "DELETE_SUBSCR"))
 def _behind(value: Any) -> list[Any]:
     """A function of a library, and those behind it: what a decorator made it of, and that of a method."""
     found = [value]
-    while type(value) in (_LRU, MethodType) or (
+    while (type(value) is _LRU or type(value) is MethodType) or (
         type(value) is FunctionType and "__wrapped__" in vars(value)
     ):
         value = value.__func__ if type(value) is MethodType else value.__wrapped__
@@ -1491,8 +1533,7 @@ def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
     elif issubclass(type(value), type):
         found = [vars(type(value)).get("__call__")]
         for name in names | _SETTING:
-            home = next((vars(each) for each in value.__mro__ if name in vars(each)), None)
-            found += _parts(home[name]) if home else ()
+            found += _parts(_kept_as(value, name))
     else:
         found = [value]
     for each in found:
@@ -1519,7 +1560,7 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
             kept = space[name]
             own = _related(type(kept).__module__, home) and _has_table(type(kept))
             own = own and not issubclass(type(kept), (int, type, FunctionType))
-            if (fills and type(kept) in _CONTAINERS and kept is not sys.modules) or own:
+            if (fills and identity(type(kept)) in _CONTAINERS and kept is not sys.modules) or own:
                 yield space, name
         if stored:
             yield {each.__name__: each}, each.__name__
@@ -1620,15 +1661,15 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
             path = []
 
 
-_MEMBERS: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+_MEMBERS = _OfClasses()
 """What classes of libraries hold, as long as it is the same, and nobody else put something there."""
 
 
 def _members(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[Any]]:
     """The attributes of a class; its methods by name; and its other attributes, with the methods that
     Python calls by itself. What functions a library of no model's has in its own classes is left out."""
-    known = _MEMBERS.get(cls)
-    if known is None or not _same(known[0], cls.__dict__):
+    known: Any = _MEMBERS.of(cls)
+    if known is _MISSING or not _same(known[0], cls.__dict__):
         methods: dict[str, list[Any]] = {}
         others: list[Any] = []
         opaque, closed = _opaque(cls.__module__), _is_closed(cls.__module__)
@@ -1636,7 +1677,7 @@ def _members(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[A
             for part in _parts(value):
                 if type(part) is not FunctionType:
                     closed = closed and _is_closed(type(part).__module__)
-                    others += () if type(part) in _LEAVES else (part,)
+                    others += () if identity(type(part)) in _LEAVES else (part,)
                     continue
                 home = _home_of(part)
                 closed = closed and _is_closed(home)
@@ -1648,8 +1689,8 @@ def _members(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[A
                     methods.setdefault(name, []).append(part)
         known = dict(cls.__dict__), methods, others
         if closed:
-            _MEMBERS[cls] = known  # others come and go
-    return known
+            _MEMBERS.keep(cls, known)  # others come and go
+    return known  # type: ignore[no-any-return]
 
 
 def _home_of(function: FunctionType) -> Any:
@@ -1694,17 +1735,17 @@ def _slots(cls: Any) -> tuple[Any, ...]:
 def _own_slots(cls: type) -> list[Any]:
     """Those of a class itself; of packages' they are known from the first time. They lead to the class, and
     so to all that its code can reach: nobody keeps those of others."""
-    known = _SLOTS.get(cls)
-    if known is None:
+    known: Any = _SLOTS.of(cls)
+    if known is _MISSING:
         known = [d for name, d in vars(cls).items() if issubclass(type(d), _DESCRIPTORS)
                  and name not in ("__dict__", "__weakref__", "__class__")
                  and not _only_gives(d)]  # fmt: skip
         if cls.__flags__ & _IMMUTABLE or _is_closed(cls.__module__):
-            _SLOTS[cls] = known
-    return known
+            _SLOTS.keep(cls, known)
+    return known  # type: ignore[no-any-return]
 
 
-_SLOTS: weakref.WeakKeyDictionary[type, list[Any]] = weakref.WeakKeyDictionary()
+_SLOTS = _OfClasses()
 
 
 _OF_ERRORS = ("args", "__cause__", "__context__", "__traceback__", "__suppress_context__")
@@ -1742,7 +1783,7 @@ def _alike(one: Any, other: Any) -> bool:
     """Whether two are the same to the bit: 0.0 is not -0.0, nor are ranges that count alike."""
     return one is other or (
         type(one) is type(other)
-        and type(one) in _LEAVES
+        and identity(type(one)) in _LEAVES
         and one == other
         and (type(one) is int or repr(one) == repr(other))  # numbers may be too long for a text
     )
@@ -1752,11 +1793,16 @@ def _held(holder: Any, name: str) -> Any:
     """An attribute where it is kept as it is set: that of a class not as its objects see it, nor one that
     would be found, or imported, as it is asked for. Where code sets it, that is asked."""
     cls, table = type(holder), _table_of(holder)
-    found = next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
+    found = _kept_as(cls, name)
     sets = type(cls.__setattr__) is FunctionType and not issubclass(cls, type)
     if table is None or sets or hasattr(type(found), "__set__"):
         return getattr(holder, name, _MISSING)
     return table.get(name, _MISSING)
+
+
+def _kept_as(cls: type, name: str, default: Any = None) -> Any:
+    """What a class has under a name, or the first of those above it that have anything."""
+    return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), default)
 
 
 def _base(table: dict[Any, Any]) -> Any:
@@ -1777,7 +1823,7 @@ def _entries(table: dict[Any, Any]) -> dict[Any, Any]:
 
 def _answers(key: Any) -> bool:
     """Whether code of a class of somebody's own runs where something is looked up."""
-    if type(key) in (tuple, frozenset):
+    if type(key) is tuple or type(key) is frozenset:
         return any(map(_answers, key))
     return type(type(key).__hash__) is FunctionType
 
@@ -1909,7 +1955,7 @@ def _kept_alive(found: tuple[Any, list[Any]]) -> None:
 def _has_part_in_c(value: Any) -> bool:
     table = _table_of(value) if _has_table(type(value)) else None
     values = table.values() if type(table) is dict else ()
-    return any(map(_is_of_an_extension, {type(value), *map(type, values)}))
+    return any(map(_is_of_an_extension, (type(value), *map(type, values))))
 
 
 def _made_in_c(cls: type) -> type | None:
@@ -1947,7 +1993,9 @@ def _left(names: dict[int, str], found: tuple[Any, Any]) -> None:
 def _held_in(table: dict[str, Any]) -> list[Any]:
     """The attributes of an object, and what is in containers among them."""
     held = list(table.values())
-    return held + [v for each in held if type(each) in _CONTAINERS for v in _held_by(each)]
+    return held + [
+        v for each in held if identity(type(each)) in _CONTAINERS for v in _held_by(each)
+    ]
 
 
 def _slot_back(found: tuple[Any, Any, Any]) -> None:
