@@ -209,8 +209,7 @@ class Reach:
     _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
     _of_extensions: dict[int, bool] = field(default_factory=dict)
-    _told_in_c: list[tuple[Any, list[Any]]] = field(default_factory=list)
-    _of_c: list[tuple[Any, type, bytes, list[Any], list[Any]]] = field(default_factory=list)
+    _of_c: list[_OfC] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
     _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
@@ -234,7 +233,7 @@ class Reach:
     _answered: set[int] = field(default_factory=set)
     _own: bool = True
     _kinds: dict[int, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
-    _shows: dict[int, tuple[tuple[Any, ...], bool, bool]] = field(default_factory=dict)
+    _shows: dict[int, tuple[tuple[Any, ...], type | None, bool, bool]] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _parts: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
@@ -317,10 +316,10 @@ class Reach:
 
     def _by_name(self) -> Iterator[tuple[list[tuple[Any, str, Any]], Callable[[Any, str], Any]]]:
         """What was found by a name in something, and how it is looked up there."""
-        for spaces in (self._names, self._last):
-            yield spaces, lambda space, name: space.get(name, _MISSING)
+        yield self._names, _in_space
+        yield self._last, _in_space
         yield self._attributes, _held
-        yield self._lent, lambda holder, name: vars(holder).get(name, _MISSING)
+        yield self._lent, lambda holder, name: _in_space(vars(holder), name)  # not asking it
 
     def _end(self) -> None:
         """Look at what libraries keep, when all that is the model's was."""
@@ -435,27 +434,25 @@ class Reach:
     def _object(self, item: Any) -> None:
         cls: Any = type(item)
         if identity(cls) not in self._shows:
-            self._shows[identity(cls)] = _slots(cls), not _in_python(cls), _has_table(cls)
-        slots, in_c, has_table = self._shows[identity(cls)]
-        table = _table_of(item) if has_table else None
+            shows = _slots(cls), _made_in_c(cls), not _in_python(cls), _has_table(cls)
+            self._shows[identity(cls)] = shows
+        slots, made, in_c, has_table = self._shows[identity(cls)]
+        table, had = _table_of(item) if has_table else None, None
         if type(table) is dict:
-            self._seen.add(identity(table))
-            self._tables.append((table, before := table.copy()))
-            self._look(table.values())
-            if self._in_c(cls, before):
-                self._told_in_c.append((item, _held_in(before)))
+            before = self._owned(table)
+            self._look(before.values())
+            had = _held_in(before) if self._in_c(cls, before) else None
         elif issubclass(type(table), dict):
             self._look((table,))
         self._objects.append((item, cls, table))
         at = len(self._slots)
         for slot in slots:
             self._slot(slot, item)
-        made = _made_in_c(cls)
-        if made is not None:
-            parts = [
-                r for r in gc.get_referents(item) if identity(type(r)) in _CONTAINERS or r is table
-            ]
-            self._of_c.append((item, made, shown_in_c(item, made), parts, self._slots[at:]))
+        if had is not None or made is not None:
+            parts = [table, *(had or ())] if made is None else gc.get_referents(item)
+            parts = [part for part in parts if identity(type(part)) in _CONTAINERS or part is table]
+            shown = None if made is None else (made, shown_in_c(item, made), self._slots[at:])
+            self._of_c.append((item, had, parts, shown))
         if table is None and in_c:
             self._look(gc.get_referents(item))
             if says_all(cls) or says_nothing(cls):
@@ -486,11 +483,16 @@ class Reach:
         self.stateful.append(item)
         self._look((*scripted(item).values(), *item.children()))
 
+    def _owned(self, table: dict[Any, Any]) -> dict[Any, Any]:
+        """What is in a dictionary that is looked at with what has it."""
+        self._seen.add(identity(table))
+        self._tables.append((table, before := dict(table)))
+        return before
+
     def _between_threads(self, item: Any) -> None:
         """What threads hand each other things by, or wait for each other; not who waits."""
         table, cls = vars(item), type(item)
-        self._seen.add(identity(table))
-        self._tables.append((table, table.copy()))
+        self._owned(table)
         parts = [table, *(v for v in table.values() if any(type(v) is each for each in _IN_ORDER))]
         self._common.append(
             (item, [(p, _held_by(p)) for p in parts if p is not table.get(_WAITERS)])
@@ -503,10 +505,8 @@ class Reach:
         """The attributes of what is looked at as another kind of thing, those that it has not yet, too."""
         table = _table_of(item)
         if type(table) is dict and identity(table) not in self._seen:
-            self._seen.add(identity(table))
-            self._tables.append((table, table.copy()))
             self._objects.append((item, type(item), table))  # which keeps the table with it
-            self._look(table.values())
+            self._look(self._owned(table).values())
         self._named_slots(item)
 
     def _named_slots(self, item: Any) -> None:
@@ -648,8 +648,7 @@ class Reach:
         self._assigned(stored, space)
         by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
         if by_name and identity(space) not in self._seen:
-            self._seen.add(identity(space))
-            self._tables.append((space, dict(space)))
+            self._owned(space)
         present, within, libraries, put = _present(code, names, space)
         found = [table[name] for table, name in put]
         for table, each in within:
@@ -718,8 +717,7 @@ class Reach:
         elif (
             type(value) is dict and identity(value) not in self._seen
         ):  # what it has in there is its own
-            self._seen.add(identity(value))
-            self._tables.append((value, dict(value)))
+            self._owned(value)
             if not _CONTAINERS.isdisjoint(_kinds(value.values())) or name == "loggerDict":
                 held = [
                     v
@@ -761,9 +759,7 @@ class Reach:
             if type(table) is dict and (
                 cls.__module__ == "weakref" or _related(cls.__module__, home)
             ):
-                self._seen.add(identity(table))
-                self._tables.append((table, table.copy()))
-                held += table.values()
+                held += self._owned(table).values()
             if held and depth:
                 self._shallow(held, home, depth - 1)
 
@@ -883,20 +879,17 @@ class Reach:
     def undoing(self, *, alone: bool = True) -> Iterator[Step]:
         """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
         this thread is `alone`, what is in queues and the like may be of another, and is only said."""
-        tables, holders, empty = self._tables, self._holders, self._empty
-        if self._common and not alone:
+        one, theirs = self._one_with_c(), set[int]()
+        if not alone:
             theirs = {identity(part) for _, parts in self._common for part, _ in parts}
-            tables = [pair for pair in tables if identity(pair[0]) not in theirs]
-            holders = [pair for pair in holders if identity(pair[0]) not in theirs]
-            empty = [holder for holder in empty if identity(holder) not in theirs]
             yield self._common, _unused
-        if one := self._one_with_c():
-            kept = [found for found in (*tables, *holders) if identity(found[0]) in one]
-            yield kept, functools.partial(_left, one)
-            tables = [pair for pair in tables if identity(pair[0]) not in one]
-            holders = [pair for pair in holders if identity(pair[0]) not in one]
-            empty = [holder for holder in empty if identity(holder) not in one]
-        yield self._told_in_c, _kept_alive
+        its, stay = one.keys() - theirs, one.keys() | theirs
+        kept = (found for found in (*self._tables, *self._holders) if identity(found[0]) in its)
+        yield kept if its else (), functools.partial(_left, one)
+        tables = [pair for pair in self._tables if identity(pair[0]) not in stay]
+        holders = [pair for pair in self._holders if identity(pair[0]) not in stay]
+        empty = [holder for holder in self._empty if identity(holder) not in stay]
+        yield ((item, had) for item, had, *_ in self._of_c if had is not None), _kept_alive
         yield (holder for holder in empty if holder), lambda holder: holder.clear()
         late = self._answered and {
             identity(pair[0]) for pairs, same in ((tables, _same), (holders, _holds)) for pair in pairs
@@ -909,9 +902,8 @@ class Reach:
         yield slots, _slot_back
         yield self._functions, _function_back
         yield self._classes, _class_back
-        yield self._names, _name_back
-        yield self._attributes, _attribute_back
-        yield self._lent, _lent_back
+        for places, look in self._by_name():
+            yield () if places is self._last else places, functools.partial(_named_back, look)
         yield self._contexts, _context_back
         yield self.caches, _cache_back
         if late:  # what code answers by goes back first, and what that changed in turn
@@ -926,20 +918,19 @@ class Reach:
         see it, with their attributes, the containers that they have, and objects of the same module that
         have them: none of that goes back by itself. With the names of their classes."""
         found: dict[int, str] = {}
-        for item, made, before, parts, slots in self._of_c:
-            if shown_in_c(item, made) != before and not _all_shown(item, made, before, slots):
+        for item, _, parts, shown in self._of_c:
+            if shown is not None and not _all_shown(item, *shown):
                 found |= dict.fromkeys(map(identity, (item, *parts)), type(item).__qualname__)
-        for owner, had in self._told_in_c if found else ():
-            home = type(owner).__module__
-            if any(identity(v) in found and type(v).__module__ == home for v in had):
-                its = owner, _table_of(owner), *(v for v in had if identity(type(v)) in _CONTAINERS)
-                found |= dict.fromkeys(map(identity, its), type(owner).__qualname__)
+        for item, had, parts, _ in self._of_c if found else ():
+            home = type(item).__module__
+            if any(identity(v) in found and type(v).__module__ == home for v in had or ()):
+                found |= dict.fromkeys(map(identity, (item, *parts)), type(item).__qualname__)
         return found
 
     def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
         """The same of globals of torch and others: the ways back of settings go by them."""
         yield self._spaces, _space_back
-        yield self._last, _name_back
+        yield self._last, functools.partial(_named_back, _in_space)
         yield self._globals.values(), functools.partial(_own_space_back, alone=alone)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
@@ -977,8 +968,8 @@ _USUAL: dict[int, Callable[[Reach, Any], None] | None] = {
 """How objects of Python's own classes are looked at."""
 
 _OF_A_LOOK = (
-    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _told_in_c _of_c "
-    "_slots _classes _functions _names _last _spaces _attributes _contexts history _lent"
+    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _of_c _slots "
+    "_classes _functions _names _last _spaces _attributes _contexts history _lent"
 ).split()
 """The lists of what was found, with what it was then."""
 
@@ -1228,6 +1219,9 @@ def _installed(name: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
+_OfC = tuple[Any, list[Any] | None, list[Any], tuple[type, bytes, list[Any]] | None]
+"""An object that has a part in C; what its attributes held, where they may have one, too; its containers;
+and, if its class was made in C, that class, the memory of the object, and what it shows."""
 _Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]
 """What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names."""
 _Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str]]
@@ -1968,6 +1962,8 @@ def _made_in_c(cls: type) -> type | None:
 
 def _all_shown(item: Any, made: type, before: bytes, slots: list[Any]) -> bool:
     """Whether an object is as before in C, too, when all that it shows is: else it shows what it did."""
+    if shown_in_c(item, made) == before:
+        return True
     now = [(slot, item, _slot_value(slot, item)) for slot, *_ in slots]
     _set(slots)
     if shown_in_c(item, made) == before:
@@ -2015,12 +2011,19 @@ def _function_back(found: tuple[Any, tuple[Any, ...]]) -> None:
             setattr(function, name, value)
 
 
-def _name_back(found: tuple[dict[str, Any], str, Any]) -> None:
-    space, name, value = found
-    if value is _MISSING:
-        space.pop(name, None)
-    elif space.get(name, _MISSING) is not value:
-        space[name] = value
+def _in_space(space: Mapping[str, Any], name: str) -> Any:
+    return space.get(name, _MISSING)
+
+
+def _named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> None:
+    """What there was under a name in the globals of a module, or as an attribute."""
+    holder, name, value = found
+    if look(holder, name) is value:
+        return
+    if look is _in_space:
+        holder.pop(name) if value is _MISSING else holder.update({name: value})
+    else:
+        delattr(holder, name) if value is _MISSING else setattr(holder, name, value)
 
 
 _OF_WARNINGS = frozenset({"__warningregistry__"})
@@ -2058,19 +2061,6 @@ def _own_space_back(pair: tuple[dict[str, Any], dict[str, Any]], *, alone: bool)
         raise Left(f"forward set globals of {name}, or another thread did")
     if new:
         _space_back(pair)
-
-
-def _attribute_back(found: tuple[Any, str, Any]) -> None:
-    holder, name, value = found
-    if _held(holder, name) is not value:
-        delattr(holder, name) if value is _MISSING else setattr(holder, name, value)
-
-
-def _lent_back(found: tuple[Any, str, Any]) -> None:
-    """What a library's module or class has under a name: found without asking it."""
-    holder, name, value = found
-    if vars(holder).get(name, _MISSING) is not value:
-        delattr(holder, name) if value is _MISSING else setattr(holder, name, value)
 
 
 def _context_back(pair: tuple[ContextVar[Any], Any]) -> None:
