@@ -117,6 +117,7 @@ def test_what_writes_to_memory_is_captured_as_by_torch_itself_and_nothing_is_wri
     kind: type[Counting],
 ) -> None:
     """Dynamo sees nothing of what listens to the forward: no break of a graph is opgraph's."""
+    pytest.importorskip("torch", "2.15", reason="Dynamo asks modes for what NumPy computes before")
     model, x = kind().eval(), torch.ones(2, 4)
     linear = model.linear.weight.tolist()
     graphs = opgraph.profile(model, x).captured.dynamo

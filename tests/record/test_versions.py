@@ -64,11 +64,11 @@ def test_without_torch_tracing_says_what_to_install(
 @pytest.mark.parametrize(
     ("package", "model", "oldest", "extra"),
     [
-        ("transformers", "bert-base-uncased", "5.5", "transformers"),
+        ("transformers", "bert-base-uncased", "5.21", "transformers"),
         ("torchvision", "resnet18", "0.29", "torchvision"),
         ("timm", "timm:vit_tiny_patch16_224", "1.0.20", "timm"),
         ("ultralytics", "yolov8n", "8.4", "yolo"),
-        ("diffusers", "diffusers:unet/sd-1.5", "0.36", "diffusers"),
+        ("diffusers", "diffusers:unet/sd-1.5", "0.37", "diffusers"),
     ],
 )
 def test_a_library_that_is_too_old_is_one_line(

@@ -24,12 +24,7 @@ from opgraph.tracing.eager import materialized
 
 NEWER = pytest.mark.skipif(
     Version(version("transformers")) < Version("5.23"),
-    reason="transformers 5.5 caches DeepSeek's keys whole, and has no Inkling",
-)
-
-WHOLE_MASK = pytest.mark.skipif(
-    Version(version("transformers")) < Version("5.23"),
-    reason="transformers 5.5 expands T5's mask from constants to the batch, which is 1 as other sizes are",
+    reason="transformers had no Inkling before",
 )
 
 
@@ -83,8 +78,8 @@ def test_cache_of_llama_by_the_formula():
         ("t5-small", {}, 5, {CachePart("growing", 6, 2 * 512 * 4),
                              CachePart("cross", 6, fixed=128 * 2 * 512 * 4)}),
         # DeepSeek's latent attention: 512 numbers, and 64 of the rotated key.
-        pytest.param("hf-type:deepseek_v3", {"num_hidden_layers": 2, "first_k_dense_replace": 2}, 5,
-                     {CachePart("growing", 2, (512 + 64) * 4)}, marks=NEWER),
+        ("hf-type:deepseek_v3", {"num_hidden_layers": 2, "first_k_dense_replace": 2}, 5,
+         {CachePart("growing", 2, (512 + 64) * 4)}),
         # Every other layer of gpt-oss looks back 128 tokens only, its own included.
         (
             "hf-type:gpt_oss", {"num_hidden_layers": 4}, 300,
@@ -152,9 +147,7 @@ def test_a_part_runs_through_an_engine_as_the_whole_does():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["HuggingFaceTB/SmolLM2-135M", pytest.param("t5-small", marks=WHOLE_MASK)]
-)
+@pytest.mark.parametrize("name", ["HuggingFaceTB/SmolLM2-135M", "t5-small"])
 def test_another_batch_on_paper_is_that_of_a_trace(name):
     one, four = (
         opgraph.profile(name, mode="decode", context_len=300, batch_size=n, target="cpu").graph

@@ -32,6 +32,9 @@ def llama(heads: int = 4, layers: int = 2) -> torch.nn.Module:
         return LlamaForCausalLM(LlamaConfig(num_attention_heads=8, **{**SMALL, **more}))
 
 
+SPREAD = "transformers splits no experts on the meta device before, which is an error with a hint"
+
+
 def mixture() -> torch.nn.Module:
     from transformers import MixtralConfig, MixtralForCausalLM
 
@@ -58,6 +61,8 @@ def moved(profile: opgraph.Profile) -> dict[tuple[str, str, str], tuple[int, int
 @pytest.mark.parametrize("make", [llama, bert, mixture])
 def test_what_is_split_is_as_on_paper(make: Any) -> None:
     """Shares of FLOPs, of weights and of what is exchanged, by torch's own tools and from the graph."""
+    if make is mixture:
+        pytest.importorskip("transformers", "5.22", reason=SPREAD)
     forward = {**STEP, "mode": "infer"}
     alone = opgraph.profile(make(), **forward)
     one = opgraph.profile(make(), tensor_parallel=2, **forward)
@@ -297,6 +302,7 @@ def test_heads_that_do_not_divide_are_on_several_ranks() -> None:
 
 
 def test_experts_are_spread_and_their_tokens_sent() -> None:
+    pytest.importorskip("transformers", "5.22", reason=SPREAD)
     alone = opgraph.profile(mixture(), **STEP)
     one = opgraph.profile(mixture(), fsdp=4, expert_parallel=4, **STEP)
     assert one.totals.flops == alone.totals.flops

@@ -16,7 +16,7 @@ from opgraph.sources.libraries import Library
 if TYPE_CHECKING:
     from torch import nn
 
-DIFFUSERS = Library("diffusers", "diffusers", ("diffusers",), (0, 36))
+DIFFUSERS = Library("diffusers", "diffusers", ("diffusers",), (0, 37))
 
 
 class DiffusersSource:

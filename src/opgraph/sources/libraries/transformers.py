@@ -29,7 +29,7 @@ TRANSFORMERS = Library(
     "transformers",
     "transformers",
     ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
-    (5, 5),
+    (5, 21),
     heads=True,
 )
 BASE = "base"
