@@ -6,8 +6,10 @@ import importlib
 import io
 import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +189,54 @@ def test_a_trusted_file_that_is_something_else_says_what_to_do(
     with pytest.raises(SourceError, match="cannot be opened") as caught:
         resolve(str(tmp_path / "model.pt"), BuildOptions(trust=True))
     assert hint in (caught.value.hint or "")
+
+
+EXPORTS = """
+import sys, torch
+from transformers import BertConfig, BertModel
+small = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+program = torch.export.export(BertModel(small).eval(), (torch.ones(1, 8, dtype=torch.long),), strict=False)
+torch.export.save(program, sys.argv[1])
+"""
+OPENS = """
+import sys, opgraph
+print(opgraph.profile(sys.argv[1]).totals.flops)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_gives_what_a_library_has_a_type_for(tmp_path: Path) -> None:
+    """It is opened where nobody has imported that library."""
+    path = str(tmp_path / "bert.pt2")
+    subprocess.run([sys.executable, "-c", EXPORTS, path], check=True)
+    opened = subprocess.run([sys.executable, "-c", OPENS, path], check=True, capture_output=True)
+    layer, pooler = 2 * 8 * 16 * 16 * 6 + 2 * 2 * 8 * 8 * 16, 2 * 16 * 16
+    assert int(opened.stdout) == layer + pooler
+
+
+@dataclass
+class Given:
+    """What torch was told of as a tree, in this process."""
+
+    y: torch.Tensor
+
+
+class Gives(nn.Module):
+    def forward(self, x: torch.Tensor) -> Given:
+        return Given(x + 1)
+
+
+def test_a_program_of_types_that_nobody_tells_of(tmp_path: Path) -> None:
+    torch.export.register_dataclass(Given, serialized_type_name="mine.Given")
+    program = torch.export.export(Gives(), (torch.ones(2),))
+    torch.export.save(program, tmp_path / "mine.pt2")
+    assert resolve(str(tmp_path / "mine.pt2")).info.name == "mine.pt2"
+    tree = torch.utils._pytree
+    told = tree.SERIALIZED_TYPE_TO_PYTHON_TYPE.pop("mine.Given")
+    with pytest.raises(SourceError, match=r"gives mine\.Given") as caught:
+        resolve(str(tmp_path / "mine.pt2"))
+    assert "import what registers it" in (caught.value.hint or "")
+    tree.SERIALIZED_TYPE_TO_PYTHON_TYPE["mine.Given"] = told
 
 
 def test_an_exported_program_brings_its_inputs(tmp_path: Path) -> None:

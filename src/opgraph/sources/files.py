@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +26,26 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
     import torch
 
     from opgraph.sources.building import undisturbed
-    from opgraph.sources.untrusted import EXPORTED, check_program, check_size, reason, remedy
+    from opgraph.sources.untrusted import (
+        EXPORTED,
+        check_program,
+        check_size,
+        reason,
+        remedy,
+        types_in,
+    )
 
     if not trust:
         check_size(path)
         check_program(path)
     try:
         with undisturbed():
+            _meet(types_in(path), path)
             program: Any = torch.export.load(str(path))
             # The guards are Python source, and say nothing of what the program costs.
             module = program.module(check_guards=False)
+    except SourceError:
+        raise
     except Exception as error:
         raise SourceError(
             f"{path} is not an exported program: {reason(error)}", hint=remedy(path, EXPORTED)
@@ -44,6 +56,27 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
     hints = {"example": program.example_inputs} if program.example_inputs is not None else {}
     return Model(module, info, None, hints)
 
+
+def _meet(types: Iterable[str], path: Path) -> None:
+    """Let libraries of models tell torch of the types that a program's arguments and results are of, as
+    they do when they are imported. Raises `SourceError` for a type that nobody tells of."""
+    from torch.utils import _pytree
+
+    known = _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
+    for name in types:
+        module = name.rpartition(".")[0]
+        if name not in known and module.partition(".")[0] in _TELLING:
+            with suppress(ImportError):
+                importlib.import_module(module)
+        if name not in known:
+            raise SourceError(
+                f"{path} takes or gives {name}, which torch does not know here",
+                hint=f"in Python, import what registers it, then opgraph.profile({path.name!r})",
+            )
+
+
+_TELLING = ("transformers", "diffusers")
+"""Libraries whose models give types of their own, of which they tell torch."""
 
 _SMALL = 2**20
 _LARGEST_IMAGE = 2**16

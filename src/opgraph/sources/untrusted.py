@@ -314,6 +314,17 @@ _MOST_EXPRESSION = 20_000
 _MOST_POWER = 64
 
 
+def types_in(path: Path) -> list[str]:
+    """The names of the types that arguments and results of a program are of, as torch writes them."""
+    reader = torch._C.PyTorchFileReader(str(path))
+    texts = (reader.get_record(n) for n in reader.get_all_records() if n.endswith(".json"))
+    return list(dict.fromkeys(name.decode() for text in texts for name in _TYPE.findall(text)))
+
+
+_TYPE = re.compile(rb'\\"type\\": \\"([\w.]+)\\"')
+"""As it is told within a text in JSON."""
+
+
 def check_program(path: Path) -> None:
     """Raise `UntrustedFile` for an archive with anything but plain tensors, known operators and arithmetic,
     and `SourceError` for what is no archive."""
