@@ -18,6 +18,7 @@ import torch
 import torchvision
 from torch import nn
 
+import opgraph
 from opgraph.inputs import make_inputs
 from opgraph.record.errors import SourceError, UntrustedFile
 from opgraph.sources import BuildOptions, resolve
@@ -237,6 +238,38 @@ def test_a_program_of_types_that_nobody_tells_of(tmp_path: Path) -> None:
         resolve(str(tmp_path / "mine.pt2"))
     assert "import what registers it" in (caught.value.hint or "")
     tree.SERIALIZED_TYPE_TO_PYTHON_TYPE["mine.Given"] = told
+
+
+class Attends(nn.Module):
+    """A module by the name of `self`, as BERT's attention has, and one that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.self, self.output = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x: torch.Tensor, *, factor: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": self.output(self.self(x)) * factor + self.output(x)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracer", ["eager", "dynamo", "export", "fx"])
+def test_an_exported_program_has_the_modules_it_was_exported_from(
+    tmp_path: Path, tracer: str
+) -> None:
+    model, given = Attends().eval(), {"factor": torch.ones(1)}
+    whole = opgraph.profile(model, torch.ones(2, 4), given)
+    torch.export.save(
+        torch.export.export(model, (torch.ones(2, 4),), given), tmp_path / "model.pt2"
+    )
+    found = opgraph.profile(str(tmp_path / "model.pt2"), tracer=tracer)
+    assert found.totals.flops == whole.totals.flops
+    assert found.totals.parameters == whole.totals.parameters
+    kinds = {scope.path: scope.cls for scope in found.graph.scopes}
+    assert kinds == {scope.path: scope.cls for scope in whole.graph.scopes}
+    linears = [n.scope for n in found.graph.nodes if n.op == "linear"]
+    assert linears == ["self", "output.0", "output.0"]
+    assert "x 2x4" in str(found)
+    assert "factor 1" in str(found)
 
 
 def test_an_exported_program_brings_its_inputs(tmp_path: Path) -> None:

@@ -97,6 +97,25 @@ def test_guards_of_a_program_never_run(tmp_path: Path, mark: Path) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.slow
+def test_names_of_modules_in_a_program_never_run(tmp_path: Path, mark: Path) -> None:
+    """They stand in what is noted at nodes. Where they are no plain names, there are no modules."""
+    sound = opgraph.profile(str(edited(tmp_path / "sound.pt2", lambda told: None)))
+    assert [n.scope for n in sound.graph.nodes if n.op == "linear"] == ["linear"]
+
+    def renamed(told: dict[str, Any]) -> None:
+        for node in told["graph_module"]["graph"]["nodes"]:
+            stack = node["metadata"]["nn_module_stack"]
+            code = f'linear") or __import__("pathlib").Path({str(mark)!r}).touch() or ("'
+            node["metadata"]["nn_module_stack"] = stack.replace(",linear,", f",{code},")
+
+    path = edited(tmp_path / "a.pt2", renamed)
+    profile = opgraph.profile(str(path))
+    assert profile.totals == sound.totals
+    assert {n.scope for n in profile.graph.nodes} == {""}
+    assert not mark.exists()
+
+
 def test_sizes_that_take_for_ever(tmp_path: Path) -> None:
     path = edited(tmp_path / "a.pt2", lambda told: sized(told, "10**10**10"))
     with pytest.raises(UntrustedFile):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -42,8 +44,7 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
         with undisturbed():
             _meet(types_in(path), path)
             program: Any = torch.export.load(str(path))
-            # The guards are Python source, and say nothing of what the program costs.
-            module = program.module(check_guards=False)
+            module = _unfolded(program)
     except SourceError:
         raise
     except Exception as error:
@@ -55,6 +56,48 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
     info = ModelInfo(path.name, "file", "torch.export.ExportedProgram", (f"from the file {path}",))
     hints = {"example": program.example_inputs} if program.example_inputs is not None else {}
     return Model(module, info, None, hints)
+
+
+def _unfolded(program: Any) -> nn.Module:
+    """A program as a module with the modules inside that it was exported from, each of a class by the name
+    of its own; with none where it does not say them plainly, for their names become code."""
+    from torch.export.unflatten import InterpreterModule, UnflattenedModule, unflatten
+    from torch.fx import GraphModule
+
+    # The guards are Python source, and say nothing of what the program costs.
+    flat: nn.Module = program.module(check_guards=False)
+    stacks = [node.meta.get("nn_module_stack") or {} for node in program.graph.nodes]
+    texts = (text for stack in stacks for key, pair in stack.items() for text in (key, *pair))
+    if not all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in texts):
+        return flat
+    try:
+        module = unflatten(program)
+    except Exception:  # noqa: BLE001  (whatever torch cannot unfold)
+        return flat
+    names = list(inspect.signature(flat.forward).parameters)
+    positional = len(program.call_spec.in_spec.children()[0].children())
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        first = [given.pop(name) for name in names[:positional]]
+        return UnflattenedModule.forward(self, *first, **given)
+
+    forward.__signature__ = inspect.signature(type(flat).forward)  # type: ignore[attr-defined]
+    for inner in module.modules():
+        if isinstance(inner, (InterpreterModule, UnflattenedModule)):
+            for node in inner.graph.find_nodes(op="call_module"):
+                if (
+                    node.name == "self"
+                ):  # a module by that name, whose result the code calls so, too
+                    node._rename("of_self")
+            name = (inner.type_name() or "").rpartition(".")[2] or type(inner).__name__
+            made = {"forward": forward} if inner is module else {}
+            inner.__class__ = type(name, (type(inner),), {**made, "__module__": __name__})
+            inner.__dict__["graph_module"] = GraphModule(inner, inner.graph)
+    return module
+
+
+_PLAIN = re.compile(r"[\w.@<>]*")
 
 
 def _meet(types: Iterable[str], path: Path) -> None:

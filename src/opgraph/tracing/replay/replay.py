@@ -236,6 +236,9 @@ def plain_forward(
         rest = {k: _together(a, kwargs[k]) for k, a in named.items()}
         return plain_result(forward(*whole, **rest))
 
+    plain.__dict__.pop(
+        "__signature__", None
+    )  # of the function, which has `self`; the method says its own
     return plain
 
 
