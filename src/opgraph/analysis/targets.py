@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from opgraph.hardware import Device
-from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.graph import Graph, Kernel, Node, Storage
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import AS_ON_A_CPU, Substitution, Target, chosen_for
@@ -23,6 +23,8 @@ ONE_KERNEL = {
     "gru": "recurrent",
 }
 """Operators that are one kernel on most accelerators, whatever a CPU runs, and its category."""
+
+_CONVERSION = "aten._to_copy"
 
 _SEVERAL = ("math", AS_ON_A_CPU)
 """What is chosen where one of these operators is several kernels."""
@@ -126,17 +128,45 @@ def as_one(profile: ProfileRecord, device: Device) -> frozenset[str]:
 
 
 def put_together(graph: Graph, ops: Collection[str]) -> Graph:
-    """The graph with each call of these operators as one kernel. Fused attention takes four dimensions
-    (batch, heads, tokens, width); with any other number it is really several kernels."""
-    nodes = tuple(_put_together(graph, n) if n.op in ops else n for n in graph.nodes)
-    return replace(graph, nodes=nodes)
+    """The graph with each call of these operators as one kernel, and without the memory that lived within.
+    Fused attention takes four dimensions (batch, heads, tokens, width); with any other number it is really
+    several kernels."""
+    nodes: list[Node] = []
+    places: list[int] = []  # of each kernel of before
+    ones: set[int] = set()
+    now = 0
+    for node in graph.nodes:
+        made = _put_together(graph, node) if node.op in ops else node
+        end = now + len(made.kernels)
+        if made is node:
+            places += range(now, end)
+        else:
+            ones.add(end - 1)
+            conversions = iter(range(now, end - 1))
+            places += [next(conversions) if k.op == _CONVERSION else end - 1 for k in node.kernels]
+        nodes.append(made)
+        now = end
+    places.append(now)
+    used = {value for n in graph.nodes for value in (*n.inputs, *n.outputs[:1])}
+    known = {graph.value[value].storage for value in used}
+
+    def moved(number: int, storage: Storage) -> Storage:
+        born, died = places[storage.born], storage.died
+        if died is not None:
+            died = places[died - 1] + 1 if died > storage.born else born
+        if born in ones and number not in known:
+            died = born
+        return replace(storage, born=born, died=died)
+
+    storages = tuple(moved(number, s) for number, s in enumerate(graph.storages))
+    return replace(graph, nodes=tuple(nodes), storages=storages)
 
 
 def _put_together(graph: Graph, node: Node) -> Node:
     category = ONE_KERNEL[node.op]
     first = graph.value[node.inputs[0]].shape if node.inputs else None
-    conversions = [k for k in node.kernels if k.op == "aten._to_copy"]
-    rest = [k for k in node.kernels if k.op != "aten._to_copy"]
+    conversions = [k for k in node.kernels if k.op == _CONVERSION]
+    rest = [k for k in node.kernels if k.op != _CONVERSION]
     work = [k for k in rest if k.bytes or k.flops]
     apart = category == "attention" and first is not None and len(first) != 4
     apart = apart or any(k.category == category == "attention" for k in work)  # it is one already

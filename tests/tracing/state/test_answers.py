@@ -12,7 +12,7 @@ import random
 import types
 import weakref
 from abc import ABCMeta
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -102,6 +102,23 @@ def test_keys_that_count_how_often_they_are_asked(do: Callable[[Any], Any]) -> N
     assert _notes(model) == ()
     assert key.asked == before
     assert (list(model.table), list(model.several)) == ([key], [key])
+
+
+class Pair(tuple[Any, ...]):
+    """As what `platform.uname()` gives, which starts a program when somebody goes through it."""
+
+    went = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        type(self).went += 1
+        return super().__iter__()
+
+
+def test_a_tuple_that_counts_how_often_somebody_goes_through_it() -> None:
+    inner = [1]
+    model = Holding(lambda model: inner.append(2), pair=Pair([inner]))
+    assert _notes(model) == ()
+    assert (inner, Pair.went) == ([1], 0)
 
 
 class Mutable:

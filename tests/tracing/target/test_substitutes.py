@@ -17,6 +17,7 @@ from opgraph.analysis.cost.training import training
 from opgraph.hardware import device as named_device
 from opgraph.record.errors import InputError
 from opgraph.record.targets import AS_ON_A_CPU
+from opgraph.record.verify import verify
 from opgraph.views.page.data import page_data
 
 
@@ -362,6 +363,10 @@ def test_what_a_device_runs_as_one_kernel_is_one_there_and_on_the_page():
         assert (len([k for k in costed.nodes[place].kernels if k.bytes]) == 1) is one
         assert any(r.code == "target" for r in costed.remarks) is one
         assert devices[on]["seconds"] == pytest.approx(costed.seconds)
+        verify(costed.graph)
+    whole = 4 * 4 * 512 * 16 * 4
+    assert profile.on("l4").memory.peak <= 4 * whole  # its input, its result, and copies of these
+    assert profile.on("xeon-8480").memory.peak == profile.on().memory.peak > 4 * 4 * 512**2 * 4
 
 
 class Attends(nn.Module):

@@ -461,8 +461,8 @@ class Reach:
             self._dict(item)
         elif issubclass(cls, (list, set, deque)):
             self._holder(item)
-        elif issubclass(cls, tuple):
-            self._look(item)
+        elif issubclass(cls, tuple):  # its own way through it may do anything (`platform.uname()`)
+            self._look(tuple.__iter__(item))
         if identity(cls) not in self._types:
             self._home(cls)
 
