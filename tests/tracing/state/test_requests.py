@@ -184,6 +184,7 @@ def test_a_model_compiled_in_place_is_followed(how: str) -> None:
         assert run.measured.record.source == "recording"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", ["str(p)", "p._repr_html_()", "str(opgraph.compare(p, p))"])
 def test_what_is_shown_first_draws_no_random_number(shown: str) -> None:
     code = (

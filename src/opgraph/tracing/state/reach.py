@@ -486,7 +486,7 @@ class Reach:
     def _owned(self, table: dict[Any, Any]) -> dict[Any, Any]:
         """What is in a dictionary that is looked at with what has it."""
         self._seen.add(identity(table))
-        self._tables.append((table, before := dict(table)))
+        self._tables.append((table, before := dict.copy(table)))
         return before
 
     def _between_threads(self, item: Any) -> None:
