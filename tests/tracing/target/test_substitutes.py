@@ -363,6 +363,8 @@ def test_what_a_device_runs_as_one_kernel_is_one_there_and_on_the_page():
         assert (len([k for k in costed.nodes[place].kernels if k.bytes]) == 1) is one
         assert any(r.code == "target" for r in costed.remarks) is one
         assert devices[on]["seconds"] == pytest.approx(costed.seconds)
+        assert costed.fit is not None
+        assert devices[on]["memory"][0] == costed.fit.needed
         verify(costed.graph)
     whole = 4 * 4 * 512 * 16 * 4
     assert profile.on("l4").memory.peak <= 4 * whole  # its input, its result, and copies of these

@@ -55,7 +55,7 @@ from opgraph.analysis.cost.totals import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.measured.times import Measurement, curve
-from opgraph.analysis.memory import Fit
+from opgraph.analysis.memory import Fit, Footprint, memory
 from opgraph.analysis.selection import heaviest_path
 from opgraph.analysis.targets import as_one, instead, kernel_instead, put_together
 from opgraph.analysis.timing.kernels import KernelCost
@@ -152,7 +152,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         ],
         "partition": _partition(costed.parts, times, place),
         "devices": [
-            times.on(d, costed.multiplied, costed.footprint.on(d)) for d in machines.values()
+            times.on(d, costed.multiplied, times.footprint(d).on(d)) for d in machines.values()
         ],
         "next": _next(costed.profile),
     }
@@ -305,6 +305,7 @@ class _Times:
         self.often = {node: alike[self.by_node[node]] for node in self.first}
         self.work_of_nodes = [w for node in self.first for w in self.works[node]]
         self.together: dict[frozenset[str], dict[int, list[Work]]] = {}
+        self.footprints: dict[frozenset[str], Footprint] = {}
         self.work_of_parts = [
             w for p in self.parts for node in p.nodes for w in self.works.get(node, ())
         ]
@@ -326,6 +327,16 @@ class _Times:
                 if work.node in nodes:
                     found.setdefault(work.node, []).append(work)
         return _Instead(tasks, self.together[ops])
+
+    def footprint(self, device: Device) -> Footprint:
+        """What the run needs of memory, with what a device runs as one kernel."""
+        ops = as_one(self.costed.profile, device)
+        if not ops or self.run.compiled:
+            return self.costed.footprint
+        if ops not in self.footprints:
+            graph = put_together(self.graph, ops)
+            self.footprints[ops] = Footprint(graph, memory(graph))
+        return self.footprints[ops]
 
     def predicted(self, device: Device, other: _Instead, known: Known | None = None) -> Prediction:
         """The time on a device: of the first node of each kind, and of the whole."""
