@@ -42,6 +42,7 @@ from opgraph.record.turns import replaced, turn
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
 from opgraph.tracing.fake.types import graded, gradient, is_told
+from opgraph.tracing.state.classes import says_all, says_nothing, scripted
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, alone, name_of, of_ones_own, standard
 from opgraph.tracing.state.imports import Imports
@@ -70,16 +71,7 @@ from opgraph.tracing.state.process import (
     unchanged,
     unnamed,
 )
-from opgraph.tracing.state.reach import (
-    LOCKS,
-    OF_WORKERS,
-    ON_GPU,
-    SHARED_LOCK,
-    Reach,
-    says_all,
-    says_nothing,
-    scripted,
-)
+from opgraph.tracing.state.reach import LOCKS, OF_WORKERS, ON_GPU, SHARED_LOCK, Reach
 
 _Place = tuple[int, int, torch.UntypedStorage]
 """Where some memory begins and ends, and what has it."""

@@ -1,0 +1,175 @@
+"""What objects hold, read and set as Python itself does, without code of their classes."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_
+from types import (
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GenericAlias,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    UnionType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import torch
+
+from opgraph.record.identity import identity
+from opgraph.tracing.state.process import by_code
+
+
+def ids_of(classes: Iterable[type]) -> Iterator[int]:
+    """What classes are told apart by, whatever their own classes make of equality."""
+    return map(identity, classes)
+
+
+def kinds_of(items: Iterable[Any]) -> Iterator[int]:
+    """The same of the classes of some objects."""
+    return map(identity, map(type, items))
+
+
+LEAVES = frozenset(ids_of((
+    int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+    torch.layout, torch.memory_format, range, slice, type(Ellipsis), property, CodeType,
+    GenericAlias, type(Callable[..., None]), UnionType, GetSetDescriptorType, MemberDescriptorType,
+    MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType,
+)))  # fmt: skip
+"""Types of what holds nothing that can be changed."""
+CONTAINERS = frozenset(ids_of((dict, OrderedDict, defaultdict, list, set, deque)))
+MISSING: Any = object()
+LRU: Any = type(functools.lru_cache(lambda: None))
+CONTENTS: Any = vars(CellType)["cell_contents"]
+
+
+def has_table(cls: type) -> bool:
+    """Whether objects of a class have a dictionary for their attributes."""
+    return any("__dict__" in vars(c) for c in cls.__mro__)
+
+
+def slot_value(slot: Any, item: Any) -> Any:
+    """What a descriptor gives of an object; `MISSING` where there is nothing."""
+    try:
+        return slot.__get__(item)
+    except Exception:  # noqa: BLE001  (a slot, or a cell, with nothing in it; C may answer as it likes)
+        return MISSING
+
+
+def is_of_links(held: Any) -> bool:
+    """Whether it is the table of a cache that has a bound, which no other may fill or empty."""
+    of = {type(v).__name__ for v in held.values()} if issubclass(type(held), dict) else None
+    return of is not None and of <= {"_lru_list_elem"}
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """Whether two are the same to the bit: 0.0 is not -0.0, nor are ranges that count alike."""
+    return one is other or (
+        type(one) is type(other)
+        and identity(type(one)) in LEAVES
+        and one == other
+        and (type(one) is int or repr(one) == repr(other))  # numbers may be too long for a text
+    )
+
+
+def attribute_of(holder: Any, name: str) -> Any:
+    """An attribute where it is kept as it is set: that of a class not as its objects see it, nor one that
+    would be found, or imported, as it is asked for. Where code sets it, that is asked."""
+    cls, table = type(holder), table_of(holder)
+    found = kept_as(cls, name)
+    sets = type(cls.__setattr__) is FunctionType and not issubclass(cls, type)
+    if table is None or sets or hasattr(type(found), "__set__"):
+        return getattr(holder, name, MISSING)
+    return table.get(name, MISSING)
+
+
+def kept_as(cls: type, name: str, default: Any = None) -> Any:
+    """What a class has under a name, or the first of those above it that have anything."""
+    return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), default)
+
+
+def dict_class(table: dict[Any, Any]) -> Any:
+    """The class whose methods are those of dictionaries, whatever a subclass makes of them."""
+    return dict if type(table) is dict or not issubclass(type(table), OrderedDict) else OrderedDict
+
+
+def holder_class(holder: Any) -> Any:
+    """The same of a list, a set or a deque."""
+    return next(base for base in (list, set, deque) if issubclass(type(holder), base))
+
+
+def entries_of(table: dict[Any, Any]) -> dict[Any, Any]:
+    """What is in a dictionary, without asking its keys for their hash where Python has that."""
+    plain = type(table).__iter__ is dict.__iter__
+    return dict.copy(table) if plain else dict(dict_class(table).items(table))
+
+
+def answers_by_code(key: Any) -> bool:
+    """Whether code of a class of somebody's own runs where something is looked up."""
+    if type(key) is tuple or type(key) is frozenset:
+        return any(map(answers_by_code, key))
+    return type(type(key).__hash__) is FunctionType
+
+
+def table_of(item: Any) -> Any:
+    """The dictionary that an object has its attributes in, without code of its class; None where there is
+    none."""
+    if not by_code(type(item)):
+        return getattr(item, "__dict__", None)
+    try:
+        return object.__getattribute__(item, "__dict__")
+    except AttributeError:
+        return None
+
+
+def fill(table: dict[Any, Any], entries: Mapping[Any, Any]) -> None:
+    """Put entries into a dictionary, by the methods of dictionaries."""
+    base = dict_class(table)
+    for key, value in entries.items():
+        base.__setitem__(table, key, value)
+
+
+def same_entries(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
+    """Whether a dictionary has the same entries in the same order."""
+    base = dict_class(table)
+    return (
+        base.__len__(table) == len(before)
+        and all(map(is_, base.values(table), before.values()))
+        and all(map(is_, base.keys(table), before))
+    )
+
+
+def contents(holder: Any) -> Any:
+    """What is in a dictionary, a list, a set or a deque."""
+    if issubclass(type(holder), dict):
+        return entries_of(holder)
+    return list(holder_class(holder).__iter__(holder))
+
+
+def holds(holder: Any, kept: list[Any]) -> bool:
+    """Whether a list, a set or a deque holds these, in this order."""
+    now = list(holder_class(holder).__iter__(holder))
+    return len(now) == len(kept) and all(map(is_, now, kept))
+
+
+def held_by(part: Any) -> list[Any]:
+    """What is in a container: of a dictionary, its values."""
+    held = contents(part)
+    return list(held.values()) if issubclass(type(held), dict) else held
+
+
+def held_in(table: dict[str, Any]) -> list[Any]:
+    """The attributes of an object, and what is in containers among them."""
+    held = list(table.values())
+    return held + [v for each in held if identity(type(each)) in CONTAINERS for v in held_by(each)]
+
+
+def in_space(space: Mapping[str, Any], name: str) -> Any:
+    """What there is under a name among some globals."""
+    return space.get(name, MISSING)

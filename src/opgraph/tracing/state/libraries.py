@@ -1,0 +1,269 @@
+"""What code that is followed may change in libraries."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from collections.abc import Iterator
+from inspect import getmro
+from logging import Logger
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+from opgraph.record.identity import identity
+from opgraph.tracing.state.classes import IMMUTABLE
+from opgraph.tracing.state.code import (
+    BY_NAME,
+    FILL,
+    KNOWN,
+    fills,
+    fills_any,
+    named_in,
+    opens_dictionary,
+    sets_by_name,
+)
+from opgraph.tracing.state.holding import CONTAINERS, LRU, has_table, ids_of, kept_as
+from opgraph.tracing.state.packages import are_related, home_of, is_closed, is_opaque, parts_of
+from opgraph.tracing.state.process import is_loaded
+
+_Within = list[tuple[dict[str, Any], str | None]]
+_Found = tuple[list[str], _Within, list[Any], list[tuple[dict[str, Any], str]]]
+_Places = list[tuple[dict[str, Any] | None, str]]
+_PRESENT: dict[int, tuple[CodeType, int, int, _Places, list[int], _Found]] = {}
+"""Which of them there are, and where that was looked up, as long as there are as many modules and
+attributes of libraries, and the same ones. The globals of the code itself, which lead to models, are not
+kept with it."""
+
+
+def present_in(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _Found:
+    """The names in some code that are globals, or modules that are imported; what it may change in
+    libraries, by their attributes and a name; those libraries, with the classes in them that it names; and
+    where others have put something there."""
+    known = _PRESENT.get(identity(code))
+    if known is not None:
+        _, modules, size, places, before, found = known
+        if (
+            modules == len(sys.modules)
+            and size == len(space) + sum(map(len, map(vars, found[2])))
+            and before == _ids(places, space)
+        ):
+            return found
+    found, places = _looked_up(code, names, space)
+    size = len(space) + sum(map(len, map(vars, found[2])))
+    before = _ids(places, space)
+    if len(_PRESENT) > KNOWN:
+        _PRESENT.clear()
+    _PRESENT[identity(code)] = code, len(sys.modules), size, places, before, found
+    return found
+
+
+def _ids(places: _Places, space: dict[str, Any]) -> list[int]:
+    """What there is at some places, or in these globals, without holding it."""
+    return [identity((space if table is None else table).get(name)) for table, name in places]
+
+
+def _looked_up(
+    code: CodeType, names: frozenset[str], space: dict[str, Any]
+) -> tuple[_Found, _Places]:
+    present = [name for name in names if name in space or name in sys.modules]
+    places: _Places = [(None if name in space else sys.modules, name) for name in present]
+    if "__package__" in present:  # what it imports may be told by where it is itself
+        present += _above(space["__package__"])
+    values: list[Any] = [
+        space[name] if name in space else sys.modules.get(name) for name in present
+    ]
+    modules = [v for v in values if is_loaded(v)]
+    within = list(_changeable(code, names, modules))
+    closed = [m for m in modules if is_closed(m.__name__)]
+    inside = [(vars(m), name) for m in closed for name in names & vars(m).keys()]
+    values += (table[name] for table, name in inside)
+    libraries: list[Any] = [*closed]
+    for value in values:
+        if issubclass(type(value), type) and not value.__flags__ & IMMUTABLE:
+            if is_closed(value.__module__):
+                libraries.append(value)
+                own = dict(vars(value))
+                within += told_of(value, names)
+                within += (
+                    (own, n) for n in names & own.keys() if identity(type(own[n])) in CONTAINERS
+                )
+        elif identity(type(value)) in _CALLED_BY_NAME and is_closed(value.__module__):
+            within += _kept_by(value)
+    put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
+    put = [(table, name) for table, name in put if not is_closed(home_of(table[name]))]
+    return (present, within, libraries, put), places + inside
+
+
+def put_in() -> dict[str, Any]:
+    """What has a name in all code, but for the functions and classes of Python's own."""
+    return {
+        name: value
+        for name, value in vars(builtins).items()
+        if type(value) is not BuiltinFunctionType
+        and not (type(value) is type and value.__flags__ & IMMUTABLE)
+    }
+
+
+def _above(package: Any) -> list[str]:
+    """A package, and those that it is in."""
+    parts = package.split(".") if issubclass(type(package), str) and package else []
+    names = (".".join(parts[: n + 1]) for n in range(len(parts)))
+    return [name for name in names if name in sys.modules]
+
+
+def _changeable(
+    code: CodeType, names: frozenset[str], modules: list[ModuleType]
+) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """What code that names these may change in libraries: containers, and whatever there is where it sets
+    attributes by a name that it makes."""
+    by_name = not names.isdisjoint(BY_NAME) and sets_by_name(code)
+    by_name = by_name or ("__dict__" in names and fills(code) and opens_dictionary(code))
+    for module in modules:  # which grow
+        space = vars(module)
+        if not is_closed(module.__name__):
+            continue
+        if by_name:
+            yield space, None
+        for name in names & space.keys():
+            value = space[name]
+            if is_loaded(value) and value not in modules:
+                modules.append(value)
+            elif (
+                (
+                    identity(type(value)) in CONTAINERS
+                    and not name.startswith("__")
+                    and (value is not sys.modules or fills(code) or not names.isdisjoint(FILL))
+                )
+                or (by_name and issubclass(type(value), type) and not value.__flags__ & IMMUTABLE)
+                or (has_table(type(value)) and type(value).__module__ == module.__name__)
+            ):
+                yield space, name
+
+
+def told_of(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """What a library's class keeps for all its objects; and what its methods of these names change, and
+    those that make objects and are called as they are entered and left."""
+    if is_opaque(cls.__module__):
+        for name in _SETTING & vars(cls).keys():
+            method = vars(cls)[name]
+            if type(method) is FunctionType and named_in(method.__code__)[1]:
+                yield {name: method}, name
+        for name in names & vars(cls).keys():
+            method = vars(cls)[name]
+            if issubclass(type(method), (classmethod, staticmethod)):
+                yield {cls.__name__: cls}, cls.__name__
+                yield from _kept_by(method.__func__)
+        return
+    yield from _shared_by(cls)
+    for function in _called(cls, names):
+        if not is_opaque(_behind(function)[-1].__globals__.get("__name__")):
+            yield from _kept_by(function)
+
+
+def _shared_by(cls: type) -> Iterator[tuple[dict[str, Any], str]]:
+    """A class of a library's, those above it, and its own."""
+    for each in (*cls.__mro__, *getmro(type(cls))):
+        if not is_opaque(each.__module__) and is_closed(each.__module__):
+            yield {each.__name__: each}, each.__name__
+
+
+_SETTING = frozenset({"__new__", "__init__", "__post_init__", "__init_subclass__", "__enter__",
+                      "__exit__"})  # fmt: skip
+_CALLED_BY_NAME = frozenset(ids_of((FunctionType, MethodType, LRU)))
+
+
+def _behind(value: Any) -> list[Any]:
+    """A function of a library, and those behind it: what a decorator made it of, and that of a method."""
+    found = [value]
+    while (type(value) is LRU or type(value) is MethodType) or (
+        type(value) is FunctionType and "__wrapped__" in vars(value)
+    ):
+        value = value.__func__ if type(value) is MethodType else value.__wrapped__
+        if any(value is each for each in found):  # it leads to itself
+            break
+        found.append(value)
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _helpers(function: FunctionType) -> tuple[tuple[FunctionType, ...], tuple[Any, ...]]:
+    """A function of a library, and those that it calls by name or as methods of classes that it names, and
+    those that they call, of the same package; with these classes, and the objects of which they are
+    methods."""
+    found: dict[FunctionType, None] = {function: None}
+    kept: list[Any] = []
+    home = function.__globals__.get("__name__")
+    for each in (waiting := [function]):
+        names = named_in(each.__code__)[0]
+        for name in names & each.__globals__.keys():
+            value = each.__globals__[name]
+            if issubclass(type(value), type) and are_related(value.__module__, home):
+                kept.append(value)
+            for part in _called(value, names):
+                *above, last = _behind(part)
+                if (
+                    type(last) is FunctionType
+                    and are_related(last.__globals__.get("__name__"), home)
+                    and last not in found
+                ):
+                    found[last] = None
+                    waiting.append(last)
+                    kept += (m.__self__ for m in above if type(m) is MethodType)
+    return tuple(found), tuple(kept)
+
+
+def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
+    """A function, those of a module, or those methods of a class that are called where these names are."""
+    if is_loaded(value):
+        space = vars(value)
+        found = [space[name] for name in names & space.keys()]
+    elif issubclass(type(value), type):
+        found = [vars(type(value)).get("__call__")]
+        for name in names | _SETTING:
+            found += parts_of(kept_as(value, name))
+    else:
+        found = [value]
+    for each in found:
+        if type(_behind(each)[-1]) is FunctionType:
+            yield each
+
+
+def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """What a function of a library keeps among its globals: what it and its helpers assign, the containers
+    that they fill, objects of its package's own classes, also of which they are methods, what classes that
+    they name keep, loggers; of one with a cache, that; and what a decorator keeps with the function that it
+    was given."""
+    *above, function = _behind(value)
+    yield from (({"cache": each}, "cache") for each in above if type(each) is LRU)
+    if type(function) is not FunctionType:
+        return
+    helpers, others = _helpers(function)
+    home = function.__globals__.get("__name__")
+    filled = any(fills_any(each.__code__) for each in helpers)
+    for each in helpers:
+        space = each.__globals__
+        names, stored = named_in(each.__code__)[:2]
+        for name in names & space.keys():
+            kept = space[name]
+            own = are_related(type(kept).__module__, home) and has_table(type(kept))
+            own = own and not issubclass(type(kept), (int, type, FunctionType))
+            if (filled and identity(type(kept)) in CONTAINERS and kept is not sys.modules) or own:
+                yield space, name
+        if stored:
+            yield {each.__name__: each}, each.__name__
+        if "getLogger" in names and space is function.__globals__:
+            yield vars(Logger.manager), "loggerDict"
+        if above or (each is not function and space is function.__globals__):
+            yield vars(each), None
+    for item in (*others, *(each.__self__ for each in above if type(each) is MethodType)):
+        if issubclass(type(item), type):
+            yield from _shared_by(item)
+        else:
+            yield {"object": item}, "object"

@@ -1,0 +1,110 @@
+"""Which packages keep nothing of a model's, which are installed, and which are a person's own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from itertools import chain
+from types import (
+    FunctionType,
+    ModuleType,
+)
+from typing import Any
+
+from opgraph.tracing.state.code import sets_code
+from opgraph.tracing.state.holding import CONTENTS, slot_value, table_of
+from opgraph.tracing.state.process import is_loaded
+
+COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
+"""Packages that make machine code of Python functions as these are called: what they keep of it in Python
+is one with what they keep in C, which nobody can put back."""
+_OPAQUE = frozenset(sys.stdlib_module_names) | COMPILERS | {"torch", "numpy", "opgraph", "builtins"}
+"""Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
+knows by name."""
+
+
+@functools.lru_cache(maxsize=4096)
+def is_opaque(name: str | None) -> bool:
+    """Whether a module of Python's is of a package whose insides are not looked at, and none of a person's
+    own that has the name of one of them."""
+    if type(name) is not str:
+        return True
+    top = name.partition(".")[0]
+    file = _file_of(top)
+    own = top in sys.stdlib_module_names and file.endswith(".py")
+    if top in _OPAQUE:
+        return not (own and not file.startswith(os.path.dirname(os.__file__)))  # noqa: PTH120
+    return is_installed(name) and is_loaded(sys.modules[name]) and _remakes(sys.modules[name])
+
+
+def _file_of(name: str) -> str:
+    """The file of a module of Python's, or of the package that it is in, without code of what is there in
+    the place of one."""
+    if name not in sys.modules:
+        return ""
+    table = table_of(sys.modules[name])
+    file = table.get("__file__") if type(table) is dict else None
+    return file if type(file) is str else _file_of(name.rpartition(".")[0])
+
+
+def _remakes(module: ModuleType) -> bool:
+    """Whether functions of a library's module, or of its classes, give others the code that they run, as
+    one does that compiles functions as these are called: what it keeps of them is one with that code."""
+    spaces: list[Any] = [module]
+    for space in spaces:
+        for value in chain.from_iterable(map(parts_of, list(vars(space).values()))):
+            if type(value) is FunctionType:
+                if value.__globals__ is vars(module) and sets_code(value.__code__):
+                    return True
+            elif issubclass(type(value), type) and value.__module__ == module.__name__:
+                spaces += () if value in spaces else (value,)
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def is_installed(name: str) -> bool:
+    """Whether a module of Python's belongs to an installed package."""
+    file = _file_of(name)
+    return "site-packages" in file or "dist-packages" in file
+
+
+def is_closed(name: str | None) -> bool:
+    """Whether a module of Python's is of a library, and not of opgraph: all code is followed of those alone
+    that the model's classes are from."""
+    return type(name) is str and (is_opaque(name) or is_installed(name)) and name[:7] != "opgraph"
+
+
+def are_related(one: Any, other: Any) -> bool:
+    """Whether modules of Python's are one and the same, or of the same installed package."""
+    return one == other or (
+        type(one) is type(other) is str
+        and one.partition(".")[0] == other.partition(".")[0]
+        and not is_opaque(one)
+    )
+
+
+def home_of(function: FunctionType) -> Any:
+    """The name of the module whose code a function runs: its own, or, of one that a library made of
+    others, the first of theirs that is of no library."""
+    found = [function]
+    for each in found:
+        name = each.__globals__.get("__name__")
+        if not is_closed(name):
+            return name
+        for cell in each.__closure__ or ():
+            held = slot_value(CONTENTS, cell)
+            if type(held) is FunctionType and held not in found:
+                found.append(held)
+    return function.__globals__.get("__name__")
+
+
+def parts_of(value: Any) -> tuple[Any, ...]:
+    """An attribute of a class as the functions or the value that it is."""
+    if issubclass(type(value), (staticmethod, classmethod)):
+        return (value.__func__,)
+    if issubclass(type(value), property):
+        return value.fget, value.fset, value.fdel
+    if issubclass(type(value), functools.cached_property):
+        return (value.func,)
+    return (value,)

@@ -1,0 +1,251 @@
+"""How each kind of thing is brought back to what it was when it was found."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from operator import attrgetter, is_
+from typing import Any
+
+from opgraph.record.identity import identity
+from opgraph.tracing.state.classes import has_part_in_c
+from opgraph.tracing.state.holding import (
+    MISSING,
+    are_alike,
+    dict_class,
+    fill,
+    has_table,
+    held_by,
+    held_in,
+    holder_class,
+    holds,
+    in_space,
+    same_entries,
+    slot_value,
+    table_of,
+)
+from opgraph.tracing.state.packages import is_closed
+from opgraph.tracing.state.process import (
+    Left,
+    shown_in_c,
+)
+
+_KIND: Any = vars(object)["__class__"]
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__",
+                 "__module__")  # fmt: skip
+look_at = attrgetter(*_OF_FUNCTIONS)
+
+
+def stays(before: dict[Any, Any], was: Mapping[Any, Any], now: Mapping[Any, Any]) -> None:
+    """What became of a dictionary in the meantime is what it was before, too."""
+    before.update({key: value for key, value in now.items() if was.get(key, MISSING) is not value})
+    for key in was.keys() - now.keys():
+        before.pop(key, None)
+
+
+def with_new(before: list[Any], was: list[Any], now: list[Any]) -> list[Any]:
+    """The same of what was in a list, a set or a deque."""
+    old, new = ({identity(item) for item in items} for items in (was, now))
+    kept = [item for item in before if identity(item) in new or identity(item) not in old]
+    return kept + [item for item in now if identity(item) not in old]
+
+
+def table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
+    """What was in a dictionary, in the order that it had."""
+    table, before = pair
+    if same_entries(table, before):
+        return
+    base = dict_class(table)
+    with suppress(Exception):  # keys may answer as they like when they are compared
+        for key in [key for key in base.keys(table) if key not in before]:
+            base.__delitem__(table, key)
+        fill(table, before)
+    if not same_entries(table, before) and table is not vars(
+        builtins
+    ):  # Python goes by that meanwhile
+        base.clear(table)
+        fill(table, before)
+
+
+def holder_back(pair: tuple[Any, list[Any]]) -> None:
+    """What was in a list, a set or a deque, in the order that it had."""
+    holder, kept = pair
+    base = holder_class(holder)
+    if holds(holder, kept):
+        return
+    if base is set:  # which goes through the others as before, if nothing but these is touched
+        wanted = set(kept)
+        base.difference_update(holder, set(base.__iter__(holder)).difference(wanted))
+        base.update(holder, wanted)
+        if holds(holder, kept):
+            return
+    base.clear(holder)
+    (base.update if base is set else base.extend)(holder, kept)
+
+
+def unused(found: tuple[Any, list[tuple[Any, list[Any]]]]) -> None:
+    """Whether what is between threads is as it was: it is not set again while there are others."""
+    item, parts = found
+    for part, before in parts:
+        now = held_by(part)
+        if len(now) != len(before) or not all(map(is_, now, before)):
+            name = type(item).__qualname__
+            raise Left(f"forward used what threads share ({name}), or another thread did")
+
+
+def object_back(found: tuple[Any, type, Any]) -> None:
+    """The class of an object, and which dictionary has its attributes."""
+    item, cls, table = found
+    if type(item) is not cls:
+        _KIND.__set__(item, cls)
+    if type(table) is not dict or table_of(item) is table:
+        return
+    if has_table(cls) and table_of(item) is table_of(
+        item
+    ):  # else it is another's, or made each time
+        object.__setattr__(item, "__dict__", table)
+
+
+def kept_alive(found: tuple[Any, list[Any]]) -> None:
+    """What an object that has a part in C was given meanwhile, and has one itself, lives as long as it: C
+    may have been told of it there, and it be kept in Python so that it stays."""
+    item, before = found
+    known = {identity(value) for value in before}
+    new = [v for v in held_in(vars(item)) if identity(v) not in known and has_part_in_c(v)]
+    if new:
+        weakref.finalize(item, new.clear).atexit = False
+
+
+def all_shown(item: Any, made: type, before: bytes, slots: list[Any]) -> bool:
+    """Whether an object is as before in C, too, when all that it shows is: else it shows what it did."""
+    if shown_in_c(item, made) == before:
+        return True
+    now = [(slot, item, slot_value(slot, item)) for slot, *_ in slots]
+    _set(slots)
+    if shown_in_c(item, made) == before:
+        return True
+    _set(now)
+    return False
+
+
+def _set(slots: list[Any]) -> None:
+    for each in slots:
+        with suppress(Exception):  # it is said where all is brought back
+            slot_back(each)
+
+
+def one_with_c(names: dict[int, str], found: tuple[Any, Any]) -> None:
+    """Raises where something has changed that is one with what is in C."""
+    holder, before = found
+    if not (same_entries if issubclass(type(holder), dict) else holds)(holder, before):
+        name = names[identity(holder)]
+        raise Left(f"forward changed an object that is one with what it keeps in C ({name})")
+
+
+def slot_back(found: tuple[Any, Any, Any]) -> None:
+    """What a descriptor gave of an object."""
+    slot, item, value = found
+    if not are_alike(slot_value(slot, item), value):
+        try:
+            slot.__delete__(item) if value is MISSING else slot.__set__(item, value)
+        except (AttributeError, TypeError):
+            name = type(item).__qualname__
+            raise Left(f"forward changed {slot.__name__} of an object ({name})") from None
+
+
+def function_back(found: tuple[Any, tuple[Any, ...]]) -> None:
+    """The code of a function, its defaults and its names."""
+    function, before = found
+    if not all(map(is_, look_at(function), before)):
+        for name, value in zip(_OF_FUNCTIONS, before, strict=True):
+            setattr(function, name, value)
+
+
+def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> None:
+    """What there was under a name in the globals of a module, or as an attribute."""
+    holder, name, value = found
+    if look(holder, name) is value:
+        return
+    if look is in_space:
+        holder.pop(name) if value is MISSING else holder.update({name: value})
+    else:
+        delattr(holder, name) if value is MISSING else setattr(holder, name, value)
+
+
+_OF_WARNINGS = frozenset({"__warningregistry__"})
+"""What Python puts among the globals of code that warns."""
+
+
+def _new_in(space: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """The attributes of a module that are new or others, or the modules there are; imports stay."""
+    return [
+        *(n for n, v in before.items() if space.get(n, MISSING) is not v),
+        *(n for n, v in space.items() if n not in before and not _is_imported(v)),
+    ]
+
+
+def _is_imported(value: Any) -> bool:
+    """Whether it is a module, or what stands for one that is imported later."""
+    table = table_of(value)
+    return type(table) is dict and table.get("__spec__") is not None
+
+
+def space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    """The attributes of a module, or the modules there are."""
+    space, before = pair
+    for name in _new_in(space, before):
+        if name in before:
+            space[name] = before[name]
+        else:
+            del space[name]
+
+
+def own_space_back(pair: tuple[dict[str, Any], dict[str, Any]], *, alone: bool) -> None:
+    """The globals of a module of a person's own, which other threads set, too, but for what warns."""
+    new = () if same_entries(*pair) else {*_new_in(*pair)}
+    if new and not alone and not _OF_WARNINGS.issuperset(new):
+        name = pair[0].get("__name__")
+        raise Left(f"forward set globals of {name}, or another thread did")
+    if new:
+        space_back(pair)
+
+
+def context_back(pair: tuple[ContextVar[Any], Any]) -> None:
+    """What a context variable was."""
+    variable, value = pair
+    if value is not MISSING and variable.get(MISSING) is not value:  # else it goes with its context
+        variable.set(value)
+
+
+def cache_back(pair: tuple[Any, int]) -> None:
+    """A cache that was empty."""
+    cached, entries = pair
+    if not entries and cached.cache_info().currsize:
+        cached.cache_clear()
+
+
+def _goes_on(value: Any) -> bool:
+    """Whether something is a thread that runs: a library that forgot it would start another."""
+    return issubclass(type(value), threading.Thread) and value.is_alive()
+
+
+def class_back(pair: tuple[type, dict[str, Any]]) -> None:
+    """The attributes of a class."""
+    cls, members = pair
+    now = cls.__dict__
+    if len(now) == len(members) and all(map(is_, now.values(), members.values())):
+        return
+    if is_closed(cls.__module__):
+        live = {name: value for name, value in now.items() if _goes_on(value)}
+        members = members | live
+    for name in [
+        n for n, v in now.items() if n not in members and (n[:2] + n[-2:] != "____" or callable(v))
+    ]:
+        type.__delattr__(cls, name)
+    for name, value in members.items():
+        if now.get(name, MISSING) is not value and name not in ("__dict__", "__weakref__"):
+            type.__setattr__(cls, name, value)
