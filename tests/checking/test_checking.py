@@ -20,7 +20,7 @@ from opgraph.analysis.cost.totals import totals
 from opgraph.api.pipeline import prepared, profile_model
 from opgraph.checking import check
 from opgraph.cli import main
-from opgraph.tracing.state.process import free_bytes
+from opgraph.tracing.state.memory import free_bytes
 from opgraph.views.text.check import check_text
 
 

@@ -219,7 +219,7 @@ def _refuse_what_does_not_fit(
     """Raise `InputError` where a run needs more memory than there is, with both figures."""
     import torch
 
-    from opgraph.tracing.state.process import free_bytes
+    from opgraph.tracing.state.memory import free_bytes
 
     needed = Costed(profile).peak_memory
     if limit is not None:

@@ -22,7 +22,7 @@ from opgraph.tracing.base import Prepare, arguments
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.modes import generation
 from opgraph.tracing.modes.training import Training, backward, still_parts
-from opgraph.tracing.state.process import free_bytes
+from opgraph.tracing.state.memory import free_bytes
 
 Run = Callable[[], Any]
 _GENERATING: dict[str, Prepare] = {"prefill": generation.prefill, "decode": generation.decode}

@@ -28,7 +28,8 @@ from opgraph.tracing.fake.tensors import is_away, needs_values
 from opgraph.tracing.fake.types import is_its_own, unasked
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
 from opgraph.tracing.state.guard import MEASURED, guarded
-from opgraph.tracing.state.process import free_bytes, put_back
+from opgraph.tracing.state.memory import free_bytes
+from opgraph.tracing.state.process import put_back
 
 
 @turn()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import opgraph
 from opgraph.tracing.state.guard import guarded
-from opgraph.tracing.state.process import Signals
+from opgraph.tracing.state.signals import Signals
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 

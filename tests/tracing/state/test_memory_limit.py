@@ -19,7 +19,7 @@ from opgraph.sources.weightless import give_back, resident
 from opgraph.tracing.capture import recorder
 from opgraph.tracing.eager import trace_either
 from opgraph.tracing.state.guard import Guard, OutOfMemory
-from opgraph.tracing.state.process import free_bytes
+from opgraph.tracing.state.memory import free_bytes
 
 pytestmark = pytest.mark.live
 

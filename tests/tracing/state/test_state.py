@@ -73,7 +73,7 @@ from opgraph.record.errors import TraceError
 from opgraph.tracing.state import guard as guarding
 from opgraph.tracing.state.effects import alone
 from opgraph.tracing.state.guard import guarded
-from opgraph.tracing.state.process import drawn, drawn_by_python
+from opgraph.tracing.state.randoms import drawn, drawn_by_python
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 

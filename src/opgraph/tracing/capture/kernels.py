@@ -61,7 +61,7 @@ from opgraph.tracing.fake.tensors import (
     needs_values,
 )
 from opgraph.tracing.state.guard import UNDECLARED, Guard
-from opgraph.tracing.state.process import DROPPED
+from opgraph.tracing.state.signals import DROPPED
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
 

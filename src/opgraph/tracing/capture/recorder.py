@@ -72,12 +72,8 @@ from opgraph.tracing.fake.cache import CachedFunction
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights, stored_bytes
 from opgraph.tracing.state.guard import HANDED_OUT, RUN_HOOKS, Guard, staying
-from opgraph.tracing.state.process import (
-    drawn,
-    drawn_by_python,
-    set_dispatch_modes,
-    set_function_modes,
-)
+from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
+from opgraph.tracing.state.randoms import drawn, drawn_by_python
 from opgraph.tracing.target import Substitutes
 
 # From what a recorder wrote down to a verified `Graph`.

@@ -51,7 +51,7 @@ from opgraph.tracing.replay.joint import (
     is_again,
     lower_both,
 )
-from opgraph.tracing.state.process import at_work
+from opgraph.tracing.state.signals import at_work
 from opgraph.tracing.target import Substitutes
 from opgraph.tracing.target.autocast import cuda_autocast
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine
-from opgraph.tracing.state.process import loaded
+from opgraph.tracing.state.holding import loaded
 
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""

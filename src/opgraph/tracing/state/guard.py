@@ -45,33 +45,33 @@ from opgraph.tracing.fake.types import graded, gradient, is_told
 from opgraph.tracing.state.classes import says_all, says_nothing, scripted
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, alone, name_of, of_ones_own, standard
+from opgraph.tracing.state.holding import shown_in_c
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
+from opgraph.tracing.state.memory import free_bytes
 from opgraph.tracing.state.process import (
-    Left,
     Settings,
-    Signalled,
-    Signals,
-    all_back,
-    behind,
     cast_anew,
     compute_anew,
-    context_back,
-    free_bytes,
-    logger_back,
-    logger_says,
     modes_around,
-    own_back,
-    own_of,
     set_back,
-    shown_in_c,
-    text_back,
-    text_says,
-    unchanged,
     unnamed,
 )
 from opgraph.tracing.state.reach import LOCKS, OF_WORKERS, ON_GPU, SHARED_LOCK, Reach
+from opgraph.tracing.state.signals import Signalled, Signals
+from opgraph.tracing.state.speaking import (
+    behind,
+    context_back,
+    logger_back,
+    logger_says,
+    own_back,
+    own_of,
+    text_back,
+    text_says,
+    unchanged,
+)
+from opgraph.tracing.state.steps import Left, all_back
 
 _Place = tuple[int, int, torch.UntypedStorage]
 """Where some memory begins and ends, and what has it."""

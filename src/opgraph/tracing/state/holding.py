@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
@@ -15,6 +17,7 @@ from types import (
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
+    ModuleType,
     UnionType,
     WrapperDescriptorType,
 )
@@ -23,7 +26,6 @@ from typing import Any
 import torch
 
 from opgraph.record.identity import identity
-from opgraph.tracing.state.process import by_code
 
 
 def ids_of(classes: Iterable[type]) -> Iterator[int]:
@@ -60,6 +62,23 @@ def slot_value(slot: Any, item: Any) -> Any:
         return slot.__get__(item)
     except Exception:  # noqa: BLE001  (a slot, or a cell, with nothing in it; C may answer as it likes)
         return MISSING
+
+
+def is_loaded(value: Any) -> bool:
+    """Whether it is a module of Python's that is there: one that is put off (`importlib.util.LazyLoader`)
+    is loaded by code of its class when it is asked for anything, its attributes or its name, too."""
+    return issubclass(type(value), ModuleType) and not by_code(type(value))
+
+
+def by_code(cls: type) -> bool:
+    """Whether code runs where an object of a class is asked for any attribute."""
+    return type(cls.__getattribute__) is FunctionType
+
+
+def loaded(name: str) -> Any:
+    """The module of a name, if it is there."""
+    module = sys.modules.get(name)
+    return module if is_loaded(module) else None
 
 
 def is_of_links(held: Any) -> bool:
@@ -173,3 +192,22 @@ def held_in(table: dict[str, Any]) -> list[Any]:
 def in_space(space: Mapping[str, Any], name: str) -> Any:
     """What there is under a name among some globals."""
     return space.get(name, MISSING)
+
+
+def insides(item: Any, cls: type) -> bytes:
+    """The memory of an object itself, as far as it is of a class made in C, but for who refers to it."""
+    start = object.__basicsize__
+    return ctypes.string_at(id(item) + start, cls.__basicsize__ - start)
+
+
+def shown_in_c(item: Any, cls: type) -> bytes:
+    """The same, but for where its attributes are, and who refers to it weakly."""
+    found = bytearray(insides(item, cls))
+    for place in (cls.__weakrefoffset__, cls.__dictoffset__):
+        if place > 0:
+            at = place - object.__basicsize__
+            found[at : at + _POINTER] = bytes(_POINTER)
+    return bytes(found)
+
+
+_POINTER = ctypes.sizeof(ctypes.c_void_p)

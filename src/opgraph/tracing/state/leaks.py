@@ -24,7 +24,7 @@ from opgraph.record.errors import OpgraphError
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
 from opgraph.tracing.fake.types import graded, unasked
-from opgraph.tracing.state.process import Signalled
+from opgraph.tracing.state.signals import Signalled
 
 _STEPS = 5
 """From what holds a tensor to whoever has a name, at most so many: each takes a look at everything."""

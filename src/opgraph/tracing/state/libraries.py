@@ -29,9 +29,8 @@ from opgraph.tracing.state.code import (
     opens_dictionary,
     sets_by_name,
 )
-from opgraph.tracing.state.holding import CONTAINERS, LRU, has_table, ids_of, kept_as
+from opgraph.tracing.state.holding import CONTAINERS, LRU, has_table, ids_of, is_loaded, kept_as
 from opgraph.tracing.state.packages import are_related, home_of, is_closed, is_opaque, parts_of
-from opgraph.tracing.state.process import is_loaded
 
 _Within = list[tuple[dict[str, Any], str | None]]
 _Found = tuple[list[str], _Within, list[Any], list[tuple[dict[str, Any], str]]]

@@ -13,8 +13,7 @@ from types import (
 from typing import Any
 
 from opgraph.tracing.state.code import sets_code
-from opgraph.tracing.state.holding import CONTENTS, slot_value, table_of
-from opgraph.tracing.state.process import is_loaded
+from opgraph.tracing.state.holding import CONTENTS, is_loaded, slot_value, table_of
 
 COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
 """Packages that make machine code of Python functions as these are called: what they keep of it in Python

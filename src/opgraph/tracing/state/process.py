@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import _locale
 import _signal  # type: ignore[import-not-found]
-import ctypes
 import gc
 import locale
 import logging
 import os
-import pickle
 import random
 import re
 import signal
@@ -18,15 +16,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
-from io import TextIOWrapper
 from operator import attrgetter
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, ClassVar, NoReturn
+from typing import Any
 
 import torch
 from torch._C import DispatchKey
@@ -36,52 +32,22 @@ from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatching
 
-from opgraph.record.errors import first_line
-from opgraph.record.remarks import Remark, leave
+from opgraph.record.remarks import leave
 from opgraph.record.turns import turn
-
-
-class Left(Exception):
-    """What a forward did that cannot be taken back, in words."""
-
-
-Step = tuple[Iterable[Any], Callable[[Any], Any]]
-"""Some things, and how each of them is brought back."""
-
-
-def all_back(*steps: Step) -> list[Remark]:
-    """Bring back each of the things in these steps by itself, whatever another raises; those that raise
-    once more at the end, when what they go by is as it was. What is to be said of those that could not be.
-    """
-    left, failed = [], []
-    for items, back in steps:
-        for item in list(items):
-            error = _raised(back, item)
-            if isinstance(error, Left):
-                left.append(error)
-            elif error is not None:
-                failed.append((back, item))
-    again = [_raised(back, item) for back, item in failed]
-    return [_unrestored(error) for error in (*left, *again) if error is not None]
-
-
-def _raised(back: Callable[[Any], Any], item: Any) -> BaseException | None:
-    try:
-        back(item)
-    except BaseException as error:  # noqa: BLE001  (the others are to be brought back all the same)
-        return error
-    return None
-
-
-def _unrestored(error: BaseException) -> Remark:
-    if isinstance(error, Left):
-        return Remark("state", f"{error}: that cannot be taken back")
-    return Remark("state", f"not all is as it was before the run: {first_line(error)}")
-
+from opgraph.tracing.state.holding import loaded
+from opgraph.tracing.state.randoms import Drawn, draw_on, drawn, drawn_by_python
+from opgraph.tracing.state.signals import SIGNALS, held
+from opgraph.tracing.state.speaking import (
+    context_back,
+    logger_back,
+    logger_says,
+    text_back,
+    text_says,
+)
+from opgraph.tracing.state.steps import Left, all_back
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 """How something is found out, and how it is set."""
-
 Kept = tuple[Callable[[], Any], Callable[[Any], Any], Any]
 """The same, and what it was."""
 
@@ -177,7 +143,7 @@ def _of_modules() -> Iterator[Setting]:
         yield partial(_copied, queued), queued.update
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        yield partial(drawn, numpy), partial(_draws, numpy)
+        yield partial(drawn, numpy), partial(draw_on, numpy)
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
         errors = getattr(sys.modules.get("numpy._core.umath"), "_extobj_contextvar", None)
         if errors is not None:  # all of these three
@@ -227,162 +193,8 @@ def _allocates(_: str) -> None:
     raise Left("forward told torch's allocator otherwise how to keep memory")
 
 
-def is_loaded(value: Any) -> bool:
-    """Whether it is a module of Python's that is there: one that is put off (`importlib.util.LazyLoader`)
-    is loaded by code of its class when it is asked for anything, its attributes or its name, too."""
-    return issubclass(type(value), ModuleType) and not by_code(type(value))
-
-
-def by_code(cls: type) -> bool:
-    """Whether code runs where an object of a class is asked for any attribute."""
-    return type(cls.__getattribute__) is FunctionType
-
-
-def loaded(name: str) -> Any:
-    """The module of a name, if it is there."""
-    module = sys.modules.get(name)
-    return module if is_loaded(module) else None
-
-
 def _copied(table: dict[str, Any]) -> dict[str, Any]:
     return {name: copy(value) for name, value in table.items()}
-
-
-_READ: dict[str, tuple[Any, Any]] = {}
-"""What generators said of their state last, with the memory in which it was: to say it takes long."""
-
-
-def _read(name: str, memory: Any, says: Callable[[], Any]) -> Any:
-    """What a generator says of its state, of which this is all the memory."""
-    known = _READ.get(name)
-    if known is None or known[0] != memory:
-        known = _READ[name] = memory, says()
-    return known[1]
-
-
-def insides(item: Any, cls: type) -> bytes:
-    """The memory of an object itself, as far as it is of a class made in C, but for who refers to it."""
-    start = object.__basicsize__
-    return ctypes.string_at(id(item) + start, cls.__basicsize__ - start)
-
-
-def shown_in_c(item: Any, cls: type) -> bytes:
-    """The same, but for where its attributes are, and who refers to it weakly."""
-    found = bytearray(insides(item, cls))
-    for place in (cls.__weakrefoffset__, cls.__dictoffset__):
-        if place > 0:
-            at = place - object.__basicsize__
-            found[at : at + _POINTER] = bytes(_POINTER)
-    return bytes(found)
-
-
-_POINTER = ctypes.sizeof(ctypes.c_void_p)
-
-
-def drawn(numpy: Any) -> tuple[Any, ...]:
-    """Which generator NumPy's functions draw by, and its state as bytes, which can be compared: the one
-    that it has from the beginning says it by `get_state`, and any other by what it is."""
-    functions, says = numpy.random.mtrand._rand, numpy.random.get_state
-    bits = functions._bit_generator
-    if type(bits) is not numpy.random.MT19937:
-        return bits, pickle.dumps((bits.state, says(legacy=False)))
-    if getattr(says, "__self__", None) is not functions:  # somebody has put others in their place
-        return bits, *_legacy(says)
-    numbers = ctypes.string_at(bits.ctypes.state_address, _OF_A_TWISTER)
-    return bits, *_read(
-        "numpy", (numbers, insides(functions, type(functions))), lambda: _legacy(says)
-    )
-
-
-_OF_A_TWISTER = 625 * ctypes.sizeof(ctypes.c_uint32)
-"""The bytes of NumPy's Mersenne twister: 624 numbers, and the place among them."""
-
-
-def _legacy(says: Callable[[], Any]) -> tuple[Any, ...]:
-    kind, numbers, *more = says()
-    return kind, numbers.tobytes(), *more
-
-
-def drawn_by_python() -> Any:
-    """The state of Python's own random numbers, those that everybody has in common."""
-    held = insides(_PYTHONS, type(_PYTHONS).__bases__[0]), _PYTHONS.gauss_next
-    return _read("python", held, random.getstate)
-
-
-_PYTHONS: Any = random.getstate.__self__  # type: ignore[attr-defined]
-
-
-class _Drawn:
-    """The state of torch's own random numbers."""
-
-    def __init__(self) -> None:
-        self.state = torch.default_generator.get_state()
-
-    def __eq__(self, other: object) -> bool:
-        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            return isinstance(other, _Drawn) and torch.equal(self.state, other.state)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _draws(numpy: Any, before: tuple[Any, ...]) -> None:
-    bits, *state = before
-    if numpy.random.mtrand._rand._bit_generator is not bits:
-        numpy.random.set_bit_generator(bits)
-    if len(state) == 1:
-        bits.state, whole = pickle.loads(state[0])
-        numpy.random.set_state(whole)
-        return
-    kind, numbers, *more = state
-    numpy.random.set_state((kind, numpy.frombuffer(numbers, numpy.uint32), *more))
-
-
-def free_bytes() -> int:
-    """The memory that this process can have for the asking, in bytes: of the machine, and of the control
-    group that it is in."""
-    free = [_at("/proc/meminfo", b"MemAvailable:", 1024)]
-    for group, limit, used in (
-        ("", "memory.max", "memory.current"),
-        ("/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        place = f"{_GROUPS}{group}/"
-        most = _at(place + limit)
-        now = None if most is None or most >= _UNLIMITED else _at(place + used)
-        if most is not None and now is not None:
-            cached = _at(place + "memory.stat", b"inactive_file") or 0
-            free.append(max(most - now + cached, 0))
-    known = [n for n in free if n is not None]
-    if known:
-        return min(known)
-    try:  # half of all, where nothing says what is free
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (AttributeError, ValueError, OSError):
-        return _UNLIMITED
-
-
-_GROUPS = "/sys/fs/cgroup"
-_UNLIMITED = 1 << 62
-"""Bytes from which on a limit is none: the older control groups write the largest number of whole pages."""
-
-
-def _at(file: str, name: bytes | None = None, unit: int = 1) -> int | None:
-    """The number in a file of the system, in the line of that name; None where there is none."""
-    try:
-        opened = os.open(file, os.O_RDONLY)
-        try:
-            text = os.read(opened, _MOST_OF_A_FILE)
-        finally:
-            os.close(opened)
-        for line in text.splitlines():
-            words = line.split()
-            if name is None or words[0] == name:
-                return int(words[0 if name is None else 1]) * unit
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
-
-
-_MOST_OF_A_FILE = 1 << 16
 
 
 def _autocast(device: str) -> Iterator[Setting]:
@@ -434,7 +246,6 @@ _NAMED_ALIKE_OF_TRANSFORMS: tuple[_Named, ...] = (
     *_NAMED_ALIKE,
     (re.compile("set_(.*)"), (r"get_\1",)),
 )
-
 _PRECISIONS = (("generic", "all"), *((b, o) for b in ("mkldnn", "cuda") for o in (
     "all", "conv", "rnn", "matmul")))  # fmt: skip
 """What has a precision of float32 of its own, by backend and operator."""
@@ -625,63 +436,6 @@ def _device_put(before: Any) -> None:
     torch.set_default_device(None if before is None else before.device)
 
 
-_BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
-    ("socket", "socket"): lambda s: (s.fileno(), s.fileno() < 0 or s.gettimeout()),
-    ("subprocess", "Popen"): lambda p: p.returncode,
-    ("multiprocessing.process", "BaseProcess"): lambda p: p._popen,
-    ("concurrent.futures._base", "Executor"): lambda e: (
-        getattr(e, "_shutdown", None), getattr(e, "_shutdown_thread", None)),
-    ("asyncio.events", "AbstractEventLoop"): lambda e: (
-        e.is_closed(), e.get_debug(), len(getattr(e, "_ready", ())),
-        len(getattr(e, "_scheduled", ()))),
-    ("sqlite3", "Connection"): lambda c: (c.total_changes, c.in_transaction, c.row_factory),
-    ("numba.typed.typedlist", "List"): lambda held: pickle.dumps(list(held)),
-    ("numba.typed.typeddict", "Dict"): lambda held: pickle.dumps(list(held.items())),
-    ("_box", "Box"): lambda made: pickle.dumps(
-        [getattr(made, name) for name in type(made)._numba_type_.struct]),
-}  # fmt: skip
-"""Classes whose objects stand for what is outside of Python, by module and name, and what they say of it.
-To set it again would make them say what is not so."""
-
-
-def behind(cls: type) -> Callable[[Any], Any] | None:
-    """What an object of a class says of what is behind it, or how it refuses to, as when it is closed; None
-    where it does not stand for anything."""
-    names = ((each.__module__, each.__qualname__) for each in cls.__mro__)
-    asks = next((_BEHIND[name] for name in names if name in _BEHIND), None)
-    return None if asks is None else partial(_said, asks)
-
-
-def _said(asks: Callable[[Any], Any], item: Any) -> Any:
-    try:
-        return asks(item)
-    except Exception as error:  # noqa: BLE001  (it may answer as it likes)
-        return type(error)
-
-
-def unchanged(item: Any, says: Callable[[Any], Any], before: Any) -> None:
-    """Raises where it says something else by now."""
-    if says(item) != before:
-        raise Left(f"forward changed what is behind an object ({type(item).__qualname__})")
-
-
-def own_of(thread: threading.Thread) -> dict[str, Any]:
-    """What somebody keeps in a thread: its attributes but for those of threads as such."""
-    known = _OF_TIMERS if isinstance(thread, threading.Timer) else _OF_THREADS
-    return {n: v for n, v in vars(thread).items() if n not in known}
-
-
-def own_back(thread: threading.Thread, before: dict[str, Any]) -> None:
-    """Let a thread keep that again."""
-    for name in own_of(thread).keys() - before.keys():
-        del vars(thread)[name]
-    vars(thread).update(before)
-
-
-_OF_THREADS = frozenset(vars(threading.Thread()))
-_OF_TIMERS = frozenset(vars(threading.Timer(0, int)))
-
-
 def _environment(before: list[tuple[Any, Any]]) -> None:
     held = os.environ._data  # type: ignore[attr-defined]
     for name in held.keys() - dict(before).keys():
@@ -723,193 +477,16 @@ def _path(before: list[str]) -> None:
     sys.path[:] = before
 
 
-_SIGNALS = tuple(signal.valid_signals())
-
-
 def _handlers() -> list[Any]:
-    return list(map(_signal.getsignal, _SIGNALS))  # that of `signal` makes enumerations of them
+    return list(map(_signal.getsignal, SIGNALS))  # that of `signal` makes enumerations of them
 
 
 def _handle(before: list[Any]) -> None:
-    for number, handler in zip(_SIGNALS, before, strict=True):
+    for number, handler in zip(SIGNALS, before, strict=True):
         if handler is not None and _signal.getsignal(number) is not handler:
             signal.signal(
                 number, handler
             )  # of the main thread, and nobody else can have changed it
-
-
-class Signalled(BaseException):
-    """Carries what a handler of a person's has raised through code that is not theirs: no `except
-    Exception` on its way takes it. Where that code ends, the error itself is raised."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(error)
-        self.error = error
-
-    def add_note(self, note: str) -> None:
-        self.error.add_note(note)
-
-
-class Signals:
-    """From its making until its `end`, what signals do in Python, an interrupt by the person above all,
-    waits, but while the model itself runs, or opgraph does, which is while it is `let` through. Where
-    Python would drop what a handler raises, it waits for `deliver`."""
-
-    _around: ClassVar[list[Signals]] = []
-    """Those that have begun and not ended, of the thread that handles signals."""
-    _carried: ClassVar[list[BaseException]] = []
-    """What a handler has raised that is on its way, or was, if somebody took that."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[int, Any]] = []
-        self._let = False
-        self._plain = False  # what is let through is raised as it is
-        self.raised: BaseException | None = None  # by one of them
-        self._handlers: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            found = {n: _signal.getsignal(n) for n in _SIGNALS}
-            self._handlers = {n: handler for n, handler in found.items() if callable(handler)}
-        self._actions = {number: _action(number) for number in self._handlers}
-        if self._handlers:
-            self._around.append(self)
-        try:
-            for number in self._handlers:
-                _signal.signal(number, self._heard)
-        except BaseException:  # one came before its turn
-            self.end()
-            raise
-
-    def _heard(self, number: int, frame: Any) -> None:
-        self.waiting.append((number, frame))
-        if self._let and not _is_dropped(frame):
-            self.deliver()
-
-    def deliver(self) -> None:
-        """Handle all that wait, and raise what a handler has raised: of several, with the others in its
-        context, the last one's, as in Python."""
-        self._deliver(plain=self._plain)
-
-    def _deliver(self, *, plain: bool) -> None:
-        while self.waiting:
-            number, frame = self.waiting.pop(0)
-            if _is_dropped(frame):
-                frame = sys._getframe(1)
-            try:
-                self._handlers[number](number, frame)
-            except BaseException as error:  # noqa: BLE001  (it is raised below)
-                own = self.raised = _itself(error)
-                self._carried.clear()
-                self._deliver(plain=plain)
-                _again(own) if plain else self._carry(own)
-
-    def _carry(self, error: BaseException) -> NoReturn:
-        if isinstance(error, KeyboardInterrupt):  # which nobody takes by chance
-            _again(error)
-        self._carried[:] = (error,)
-        raise Signalled(error) from error
-
-    @contextmanager
-    def let(self, *, plain: bool = True) -> Iterator[None]:
-        """Within, they are let through, as they are where a model runs: it may expect what its own handler
-        raises. Elsewhere, as behind that, nobody takes what one raises."""
-        before, self._let, self._plain = (self._let, self._plain), True, plain
-        try:
-            self.deliver()
-            yield
-        except BaseException as error:
-            if self.raised is not None and any(e is self.raised for e in _led_to(error)):
-                self._carry(self.raised)
-            raise
-        finally:
-            self._let, self._plain = before
-
-    def end(self) -> None:
-        """They do what they did before, and what waited is done. What a handler has raised in all this time
-        is raised, whoever took it."""
-        for number, handler in self._handlers.items():
-            if (
-                _signal.getsignal(number) == self._heard
-            ):  # the model may have put another in its place
-                _signal.signal(number, handler)
-            if self._actions[number] is not None:
-                _sigaction(number, self._actions[number], None)
-        if self in self._around:
-            self._around.remove(self)
-        plain = not self._around or self._around[-1]._plain
-        self._deliver(plain=plain)
-        if self._handlers and plain and self._carried:
-            _again(self._carried.pop())
-
-
-def _led_to(error: BaseException) -> list[BaseException]:
-    """An error with those that it was made of, or came of."""
-    found = [error]
-    for each in found:
-        for before in (each.__cause__, each.__context__):
-            if before is not None and all(before is not other for other in found):
-                found.append(before)
-    return found
-
-
-def _itself(error: BaseException) -> BaseException:
-    return error.error if isinstance(error, Signalled) else error
-
-
-def _again(error: BaseException) -> NoReturn:
-    """Raise an error in the context that it has."""
-    context = error.__context__
-    try:
-        raise error
-    finally:
-        error.__context__ = context
-
-
-@contextmanager
-def held() -> Iterator[Signals]:
-    """Within, signals wait, unless they are `let` through."""
-    signals = Signals()
-    try:
-        yield signals
-    finally:
-        signals.end()
-
-
-def at_work() -> AbstractContextManager[None]:
-    """Within, opgraph itself works for long while a model runs, and takes what is raised: but for what a
-    handler of signals raises."""
-    around = Signals._around[-1:] if threading.current_thread() is threading.main_thread() else []
-    return around[0].let(plain=False) if around and around[0]._let else nullcontext()
-
-
-DROPPED: set[CodeType] = set()
-"""The code of opgraph's own in which what is raised is dropped, as by Python where it calls that because
-something is freed: signals wait for as long."""
-
-
-def _is_dropped(frame: Any) -> bool:
-    while frame is not None and frame.f_code not in DROPPED:
-        frame = frame.f_back
-    return frame is not None
-
-
-_sigaction: Any = None
-"""What says and sets what the system does at a signal: beside Python's handler there may be one made in C,
-and whether calls are interrupted."""
-with suppress(OSError, AttributeError, TypeError):  # Windows
-    _sigaction = ctypes.CDLL(None).sigaction
-
-
-def _action(number: int) -> bytes | None:
-    """What that is; it may be padded with whatever there was."""
-    if _sigaction is None:
-        return None
-    found = ctypes.create_string_buffer(_MOST_OF_AN_ACTION)
-    _sigaction(number, None, found)
-    return found.raw
-
-
-_MOST_OF_AN_ACTION = 256
-"""Bytes: 152 by glibc, fewer elsewhere."""
 
 
 def _umask() -> int:
@@ -975,36 +552,6 @@ def _context_back(decimal: Any, before: Any) -> None:
     context_back(*before)
 
 
-def context_back(context: Any, says: Any) -> None:
-    """Let a context of decimal numbers say what it did."""
-    for name in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "flags", "traps"):
-        setattr(context, name, getattr(type(context)(*says), name))
-
-
-def text_says(stream: Any) -> Any:
-    """How a stream of text writes it; None of one that has none."""
-    if type(stream) is TextIOWrapper:
-        return _WRITES(stream)
-    return (
-        tuple(getattr(stream, n, None) for n in _OF_TEXT)
-        if hasattr(stream, "reconfigure")
-        else None
-    )
-
-
-_OF_TEXT = ("encoding", "errors", "line_buffering", "write_through")
-_WRITES = attrgetter(*_OF_TEXT)
-
-
-def text_back(stream: Any, before: Any) -> None:
-    """Let a stream write as it did."""
-    if before is not None and text_says(stream) != before:
-        encoding, errors, lines, through = before
-        stream.reconfigure(
-            encoding=encoding, errors=errors, line_buffering=lines, write_through=through
-        )
-
-
 def _printing() -> list[Any]:
     return [(stream, text_says(stream)) for stream in (sys.stdout, sys.stderr)]
 
@@ -1012,20 +559,6 @@ def _printing() -> list[Any]:
 def _printing_back(before: list[Any]) -> None:
     for stream, says in before:
         text_back(stream, says)
-
-
-def logger_says(logger: Any) -> Any:
-    """What a logger goes by itself."""
-    return (logger.level, logger.disabled, logger.propagate, logger.manager.disable,
-            logger.handlers[:], logger.filters[:])  # fmt: skip
-
-
-def logger_back(logger: Any, before: Any) -> None:
-    """Let a logger go by what it did, and all others not by what they heard of it meanwhile."""
-    if logger_says(logger) != before:
-        (logger.level, logger.disabled, logger.propagate, logger.manager.disable,
-         logger.handlers[:], logger.filters[:]) = before  # fmt: skip
-        logger.manager._clear_cache()
 
 
 class _Loggers:
@@ -1216,7 +749,6 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("tracemalloc", lambda t: t.is_tracing() and t.get_traceback_limit(), _traces),
 )  # fmt: skip
 """More of the process, by the module that has it: what it is, and how it is set."""
-
 _NOTED = (
     ("torch._dynamo.convert_frame", "FRAME_COUNTER", "FRAME_COMPILE_COUNTER"),
     ("torch._dynamo.eval_frame", "dynamo_tls.traced_frame_infos"),
@@ -1231,8 +763,6 @@ _NOTED = (
 )  # fmt: skip
 """What torch notes for the process as it traces and compiles: how often and how long, which reasons there
 were, the text of its graphs. By module, and by name there."""
-
-
 _Noted = list[tuple[Any, str, Callable[[Any], Any]]]
 
 
@@ -1292,7 +822,7 @@ _FIXED: tuple[Setting, ...] = (
     (_get_current_function_mode_stack, set_function_modes),
     (dispatching._get_current_dispatch_mode_stack, set_dispatch_modes),
     (drawn_by_python, random.setstate),
-    (_Drawn, lambda before: torch.set_rng_state(before.state)),
+    (Drawn, lambda before: torch.set_rng_state(before.state)),
     (torch.get_default_dtype, torch.set_default_dtype),
     (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),

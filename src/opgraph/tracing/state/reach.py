@@ -69,6 +69,7 @@ from opgraph.tracing.state.holding import (
     answers_by_code,
     are_alike,
     attribute_of,
+    by_code,
     contents,
     dict_class,
     entries_of,
@@ -79,10 +80,12 @@ from opgraph.tracing.state.holding import (
     holds,
     ids_of,
     in_space,
+    is_loaded,
     is_of_links,
     kept_as,
     kinds_of,
     same_entries,
+    shown_in_c,
     slot_value,
     table_of,
 )
@@ -95,17 +98,10 @@ from opgraph.tracing.state.packages import (
     is_installed,
     is_opaque,
 )
-from opgraph.tracing.state.process import (
-    Step,
-    all_back,
-    behind,
-    by_code,
-    held,
-    is_loaded,
-    modes_around,
-    own_of,
-    shown_in_c,
-)
+from opgraph.tracing.state.process import modes_around
+from opgraph.tracing.state.signals import held
+from opgraph.tracing.state.speaking import behind, own_of
+from opgraph.tracing.state.steps import Step, all_back
 from opgraph.tracing.state.undoing import (
     all_shown,
     cache_back,

@@ -25,14 +25,12 @@ from opgraph.tracing.state.holding import (
     holds,
     in_space,
     same_entries,
+    shown_in_c,
     slot_value,
     table_of,
 )
 from opgraph.tracing.state.packages import is_closed
-from opgraph.tracing.state.process import (
-    Left,
-    shown_in_c,
-)
+from opgraph.tracing.state.steps import Left
 
 _KIND: Any = vars(object)["__class__"]
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__",

@@ -1,0 +1,114 @@
+"""What objects say of what they stand for, or go by, which is asked and not set: sockets, processes,
+threads, streams, loggers."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from functools import partial
+from io import TextIOWrapper
+from operator import attrgetter
+from typing import Any
+
+from opgraph.tracing.state.steps import Left
+
+_BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("socket", "socket"): lambda s: (s.fileno(), s.fileno() < 0 or s.gettimeout()),
+    ("subprocess", "Popen"): lambda p: p.returncode,
+    ("multiprocessing.process", "BaseProcess"): lambda p: p._popen,
+    ("concurrent.futures._base", "Executor"): lambda e: (
+        getattr(e, "_shutdown", None), getattr(e, "_shutdown_thread", None)),
+    ("asyncio.events", "AbstractEventLoop"): lambda e: (
+        e.is_closed(), e.get_debug(), len(getattr(e, "_ready", ())),
+        len(getattr(e, "_scheduled", ()))),
+    ("sqlite3", "Connection"): lambda c: (c.total_changes, c.in_transaction, c.row_factory),
+    ("numba.typed.typedlist", "List"): lambda held: pickle.dumps(list(held)),
+    ("numba.typed.typeddict", "Dict"): lambda held: pickle.dumps(list(held.items())),
+    ("_box", "Box"): lambda made: pickle.dumps(
+        [getattr(made, name) for name in type(made)._numba_type_.struct]),
+}  # fmt: skip
+"""Classes whose objects stand for what is outside of Python, by module and name, and what they say of it.
+To set it again would make them say what is not so."""
+
+
+def behind(cls: type) -> Callable[[Any], Any] | None:
+    """What an object of a class says of what is behind it, or how it refuses to, as when it is closed; None
+    where it does not stand for anything."""
+    names = ((each.__module__, each.__qualname__) for each in cls.__mro__)
+    asks = next((_BEHIND[name] for name in names if name in _BEHIND), None)
+    return None if asks is None else partial(_said, asks)
+
+
+def _said(asks: Callable[[Any], Any], item: Any) -> Any:
+    try:
+        return asks(item)
+    except Exception as error:  # noqa: BLE001  (it may answer as it likes)
+        return type(error)
+
+
+def unchanged(item: Any, says: Callable[[Any], Any], before: Any) -> None:
+    """Raises where it says something else by now."""
+    if says(item) != before:
+        raise Left(f"forward changed what is behind an object ({type(item).__qualname__})")
+
+
+def own_of(thread: threading.Thread) -> dict[str, Any]:
+    """What somebody keeps in a thread: its attributes but for those of threads as such."""
+    known = _OF_TIMERS if isinstance(thread, threading.Timer) else _OF_THREADS
+    return {n: v for n, v in vars(thread).items() if n not in known}
+
+
+def own_back(thread: threading.Thread, before: dict[str, Any]) -> None:
+    """Let a thread keep that again."""
+    for name in own_of(thread).keys() - before.keys():
+        del vars(thread)[name]
+    vars(thread).update(before)
+
+
+_OF_THREADS = frozenset(vars(threading.Thread()))
+_OF_TIMERS = frozenset(vars(threading.Timer(0, int)))
+
+
+def context_back(context: Any, says: Any) -> None:
+    """Let a context of decimal numbers say what it did."""
+    for name in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "flags", "traps"):
+        setattr(context, name, getattr(type(context)(*says), name))
+
+
+def text_says(stream: Any) -> Any:
+    """How a stream of text writes it; None of one that has none."""
+    if type(stream) is TextIOWrapper:
+        return _WRITES(stream)
+    return (
+        tuple(getattr(stream, n, None) for n in _OF_TEXT)
+        if hasattr(stream, "reconfigure")
+        else None
+    )
+
+
+_OF_TEXT = ("encoding", "errors", "line_buffering", "write_through")
+_WRITES = attrgetter(*_OF_TEXT)
+
+
+def text_back(stream: Any, before: Any) -> None:
+    """Let a stream write as it did."""
+    if before is not None and text_says(stream) != before:
+        encoding, errors, lines, through = before
+        stream.reconfigure(
+            encoding=encoding, errors=errors, line_buffering=lines, write_through=through
+        )
+
+
+def logger_says(logger: Any) -> Any:
+    """What a logger goes by itself."""
+    return (logger.level, logger.disabled, logger.propagate, logger.manager.disable,
+            logger.handlers[:], logger.filters[:])  # fmt: skip
+
+
+def logger_back(logger: Any, before: Any) -> None:
+    """Let a logger go by what it did, and all others not by what they heard of it meanwhile."""
+    if logger_says(logger) != before:
+        (logger.level, logger.disabled, logger.propagate, logger.manager.disable,
+         logger.handlers[:], logger.filters[:]) = before  # fmt: skip
+        logger.manager._clear_cache()
