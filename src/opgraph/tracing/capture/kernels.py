@@ -60,8 +60,9 @@ from opgraph.tracing.fake.tensors import (
     fake,
     needs_values,
 )
-from opgraph.tracing.state.guard import UNDECLARED, Guard
+from opgraph.tracing.state.guard import Guard
 from opgraph.tracing.state.signals import DROPPED
+from opgraph.tracing.state.tensors import UNDECLARED
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
 

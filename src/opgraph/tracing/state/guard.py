@@ -8,21 +8,15 @@ import ctypes
 import gc
 import io
 import sys
-import threading
-import warnings
 import weakref
-from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from datetime import timedelta
 from functools import partial
-from logging import Logger
 from math import inf
-from mmap import mmap
 from operator import itemgetter
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
@@ -31,7 +25,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opgraph.costs.collectives import WRITES, written_by
 from opgraph.costs.count import touched_bytes
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
@@ -41,11 +34,10 @@ from opgraph.record.remarks import Remark, apart, leave
 from opgraph.record.turns import replaced, turn
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
-from opgraph.tracing.fake.types import graded, gradient, is_told
-from opgraph.tracing.state.classes import says_all, says_nothing, scripted
+from opgraph.tracing.fake.types import graded, is_told
+from opgraph.tracing.state.arrays import memory_of, write_back
 from opgraph.tracing.state.devices import Brought
-from opgraph.tracing.state.effects import Effects, alone, name_of, of_ones_own, standard
-from opgraph.tracing.state.holding import shown_in_c
+from opgraph.tracing.state.effects import Effects, alone, of_ones_own
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
@@ -58,20 +50,21 @@ from opgraph.tracing.state.process import (
     set_back,
     unnamed,
 )
-from opgraph.tracing.state.reach import LOCKS, OF_WORKERS, ON_GPU, SHARED_LOCK, Reach
+from opgraph.tracing.state.reach import Reach
 from opgraph.tracing.state.signals import Signalled, Signals
-from opgraph.tracing.state.speaking import (
-    behind,
-    context_back,
-    logger_back,
-    logger_says,
-    own_back,
-    own_of,
-    text_back,
-    text_says,
-    unchanged,
-)
+from opgraph.tracing.state.states import saves, way_back
 from opgraph.tracing.state.steps import Left, all_back
+from opgraph.tracing.state.tensors import (
+    LOOKS_BACK,
+    UNDECLARED,
+    Looks,
+    is_real,
+    sparse_back,
+    storage_of,
+    tensors_in_call,
+    wraps,
+    written_in,
+)
 
 _Place = tuple[int, int, torch.UntypedStorage]
 """Where some memory begins and ends, and what has it."""
@@ -86,28 +79,16 @@ MEASURED = 1.0
 it. Of a smaller one tensors alone are counted: what Python takes by the way is not small beside it."""
 _NODE = 500
 """Bytes by which a node and its memory's record are larger than what they are made of."""
-
-STATISTICS = frozenset({
-    "aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm", "aten.batch_norm",
-    "aten.instance_norm", "aten._batch_norm_impl_index", "aten.batch_norm_update_stats",
-    "aten.batch_norm_gather_stats", "aten.batch_norm_gather_stats_with_counts",
-})  # fmt: skip
-"""Operators that write to running statistics, which their schemas do not say."""
-UNDECLARED = STATISTICS | WRITES.keys()
-"""All that write to what their schemas do not say, collectives among them."""
-
 HANDED_OUT = frozenset({
     Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
     Tensor.__dlpack__, Tensor.share_memory_, Tensor.resize_, Tensor.apply_, Tensor.map_, Tensor.map2_,
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
-
 _APPLY = Tensor.apply_
 _COUNTS = 1 << 12
 """Bytes that tensors have at most by which something is counted."""
 _PATIENCE = timedelta(minutes=1)
 """For how long other processes are waited for."""
-_NONE = object()
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
 _NoDispatch, _NoFunction = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
@@ -260,9 +241,9 @@ class Guard:
         fakes = {isinstance(t, FakeTensor) for t in tensors_in_call(args, kwargs)}
         if fakes == {True}:
             return False
-        tensors = _written(operator, args, kwargs)
+        tensors = written_in(operator, args, kwargs)
         if True in fakes:  # torch counts that as one, and nothing is in its memory
-            self._unwritten.update(t.untyped_storage()._cdata for t in tensors if _is_real(t))
+            self._unwritten.update(t.untyped_storage()._cdata for t in tensors if is_real(t))
             return False
         for tensor in tensors:
             if not made_here(tensor):
@@ -299,7 +280,7 @@ class Guard:
 
     def is_new(self, tensor: Tensor) -> bool:
         """Whether nothing that was found before the run is in the memory of a tensor."""
-        storage = _storage_of(tensor)
+        storage = storage_of(tensor)
         return storage is not None and storage._cdata not in self._known_places()[0]
 
     @contextmanager
@@ -344,7 +325,7 @@ class Guard:
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
         with _plainly():
-            storage = _storage_of(tensor)
+            storage = storage_of(tensor)
             is_fake = isinstance(
                 tensor, FakeTensor
             )  # and may have a real one's memory all the same
@@ -371,7 +352,7 @@ class Guard:
         weights = (t for m in modules for t in m._parameters.values() if t is not None)
         tensors = [*self._reach.tensors.values(), *weights]
         classes = {cls for cls in set(map(type, tensors)) if is_told(cls)}
-        return [*classes, *(vars(t) for t in tensors if type(t) in classes and not _wraps(type(t)))]
+        return [*classes, *(vars(t) for t in tensors if type(t) in classes and not wraps(type(t)))]
 
     def _keep_of(
         self, around: list[Any], modules: Iterable[torch.nn.Module], most: float = inf
@@ -382,7 +363,7 @@ class Guard:
             identity(t) for m in modules for t in (*m._parameters.values(), *m._buffers.values())
         }
         for tensor in Reach.of(around).tensors.values():
-            storage = _storage_of(tensor)
+            storage = storage_of(tensor)
             size = touched_bytes(tensor) if storage is None else storage.nbytes()
             if identity(tensor) in models or size > most:
                 continue
@@ -414,7 +395,7 @@ class Guard:
         """The storages that there were before the run, and where those in the CPU's memory are."""
         if self._places is None:
             aliases = (looks.alias for looks in self._first.tensors)
-            found = (_storage_of(alias) for alias in aliases if alias is not None)
+            found = (storage_of(alias) for alias in aliases if alias is not None)
             held = {s._cdata: s for s in found if s is not None}
             here = (s for s in held.values() if s.device.type == "cpu")
             places = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in here)
@@ -431,7 +412,7 @@ class Guard:
             return
         parts = [part.detach() for part in stored(tensor)]
         if tensor.layout is not torch.sparse_coo:  # of which there is an alias
-            self._values.append((tensor, partial(_put_together, tensor, parts, tensor.shape)))
+            self._values.append((tensor, partial(sparse_back, tensor, parts, tensor.shape)))
         for part in parts:
             self.keep(part)
 
@@ -482,7 +463,7 @@ class Guard:
     def frees(self, result: Tensor) -> bool:
         """Whether a backward from here goes through results that were there before the run, and would free
         what a backward of whoever has them needs."""
-        before = {node for reach in self._reaches() for node in reach.history if _saves(node)}
+        before = {node for reach in self._reaches() for node in reach.history if saves(node)}
         known: set[Any] = set()
         ahead = [result.grad_fn] if before else []
         while ahead:
@@ -565,11 +546,11 @@ class Guard:
             grad = _is_grad_enabled()
             _set_grad_enabled(False)  # noqa: FBT003
             try:
-                self._each(of.tensors, _Looks.memory_back)
+                self._each(of.tensors, Looks.memory_back)
                 self._each(of.tensors, self._restore_version)  # by which views know what made them
-                for step in _LOOKS_BACK:
+                for step in LOOKS_BACK:
                     self._each(of.tensors, step)
-                self._each(copies, _write_back)
+                self._each(copies, write_back)
                 self._each(values, lambda pair: pair[1]())
                 self._each(of.tensors, self._restore_version)
                 self._each(of.arrays, lambda back: back())
@@ -578,13 +559,13 @@ class Guard:
                 _set_grad_enabled(grad)
         self._attempt(lambda: self.remarks.extend(of.iterators.advanced()))
 
-    def _restore_version(self, look: _Looks) -> None:
+    def _restore_version(self, look: Looks) -> None:
         """Autograd counts how often somebody writes to a tensor, whoever does, in whatever thread."""
         tensor, before = look.tensor, look.version
         if before is None or graded(tensor, "_version") == before:
             return
         torch._C._autograd._unsafe_set_version_counter((tensor,), (before,))
-        storage = _storage_of(tensor)
+        storage = storage_of(tensor)
         known = storage is None or storage._cdata in self._copies.keys() | self._unwritten
         if look.alias is not None and not (known or look.moved):
             raise Left(
@@ -626,7 +607,7 @@ class Guard:
     def found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
         for item in items:
             try:
-                yield _state(item, self.alone)
+                yield way_back(item, self.alone)
             except NotImplementedError:  # it has none: the system's own random numbers
                 continue
             except Exception as error:  # noqa: BLE001  (objects may answer as they like)
@@ -656,7 +637,7 @@ class Guard:
         kept: set[int] = set()
         for found in sorted(items, key=lambda item: getattr(item, "base", None) is not None):
             try:
-                size, copy = _memory(found, within=identity(getattr(found, "base", None)) in kept)
+                size, copy = memory_of(found, within=identity(getattr(found, "base", None)) in kept)
             except Exception as error:  # noqa: BLE001  (torch has no tensors of some types)
                 name = type(found).__qualname__
                 self._remark(f"an array ({name}) was not guarded: {first_line(error)}")
@@ -702,7 +683,7 @@ class _Remembered:
 
     def __init__(self, reach: Reach, guard: Guard) -> None:
         self.reach, self.is_back = reach, False
-        self.tensors = [_Looks(t) for t in reach.tensors.values()]
+        self.tensors = [Looks(t) for t in reach.tensors.values()]
         self.states = list(guard.found_states(reach.stateful))
         self.arrays = list(guard.copied_arrays(reach.arrays))
         self.iterators = Copies(reach.iterators)
@@ -783,472 +764,8 @@ def staying(mode: TorchFunctionMode) -> Iterator[None]:
         yield
 
 
-class _Looks:
-    """What a tensor was but for the values in its memory: which memory that is, its sizes, its gradient."""
-
-    __slots__ = (
-        "alias",
-        "cls",
-        "grad",
-        "grad_fn",
-        "moved",
-        "needs_grad",
-        "others",
-        "signs",
-        "tensor",
-        "version",
-    )
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.cls = type(tensor)
-        self.signs = tensor.is_conj(), tensor.is_neg()
-        self.needs_grad = graded(tensor, "requires_grad")
-        self.grad_fn = graded(tensor, "grad_fn")
-        self.grad = gradient(tensor)
-        names = _OF_LEAVES if graded(tensor, "is_leaf") else _OF_RESULTS
-        self.others = {name: graded(tensor, name) for name in names}
-        self.version = graded(tensor, "_version")
-        plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
-        self.alias = tensor.detach() if plain and not _wraps(type(tensor)) else None
-        self.moved = False
-
-    def memory_back(self) -> None:
-        tensor, alias = self.tensor, self.alias
-        if type(tensor) is not self.cls:
-            tensor.__class__ = self.cls
-        if (tensor.is_conj(), tensor.is_neg()) != self.signs:
-            torch._C._set_conj(tensor, self.signs[0])
-            torch._C._set_neg(tensor, self.signs[1])
-        if alias is not None and not _same_memory(tensor, alias):
-            tensor.data = alias
-            self.moved = True
-
-    def history_back(self) -> None:
-        if graded(self.tensor, "grad_fn") is not self.grad_fn:
-            if self.grad_fn is not None:
-                raise Left("forward wrote in place to a tensor that autograd knew")
-            _detach(self.tensor)
-
-    def needs_back(self) -> None:
-        if graded(self.tensor, "requires_grad") is not self.needs_grad:
-            self.tensor.requires_grad_(self.needs_grad)
-
-    def others_back(self) -> None:
-        tensor = self.tensor
-        for name, value in self.others.items():
-            if graded(tensor, name) is value:
-                continue
-            if name == "retains_grad":
-                raise Left("forward had autograd retain the gradient of a tensor")
-            if name == "grad_dtype":
-                tensor.grad = None  # which is of another
-            setattr(tensor, name, value)
-
-    def grad_back(self) -> None:
-        own = graded(self.tensor, "is_leaf") or graded(self.tensor, "retains_grad")
-        if own and graded(self.tensor, "grad") is not self.grad:
-            self.tensor.grad = self.grad
-
-
-_LOOKS_BACK = _Looks.history_back, _Looks.needs_back, _Looks.others_back, _Looks.grad_back
-"""The steps that tensors are brought back in behind their memory, each of all: a gradient is refused as
-long as it, or the tensor, is otherwise than before."""
-_OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
-_OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
-"""What else somebody may have told autograd of a tensor."""
-
-
-def _wraps(cls: type) -> bool:
-    """Whether tensors of a class are made of other tensors."""
-    return issubclass(cls, FakeTensor) or hasattr(cls, "__tensor_flatten__")
-
-
-def _detach(tensor: Tensor) -> None:
-    """Let autograd know nothing of a tensor any more. A view becomes one of its base anew: it cannot be
-    detached itself."""
-    base = graded(tensor, "_base")
-    if base is None:
-        tensor.detach_()
-        return
-    if graded(base, "grad_fn") is not None:
-        base.detach_()
-    with torch.enable_grad():  # else nobody may write to it in place
-        view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-    torch._C._swap_tensor_impl(tensor, view)
-
-
-def _is_real(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and not _wraps(type(tensor))
-
-
-def _storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
-    """The memory of a tensor; None where it is made of others, or its device does not show it."""
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
-def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
-    if tensor.layout is alias.layout is torch.sparse_coo:
-        same = tensor.shape == alias.shape and tensor.is_coalesced() == alias.is_coalesced()
-        return same and all(map(_same_memory, stored(tensor), stored(alias)))
-    # Not by its address: it may have been let be one of the run's, without.
-    storage = _storage_of(tensor)
-    return bool(
-        storage is not None
-        and storage._cdata == alias.untyped_storage()._cdata
-        and tensor.storage_offset() == alias.storage_offset()
-        and graded(tensor, "shape") == graded(alias, "shape")  # one without sizes yet says none
-        and tensor.stride() == alias.stride()
-        and tensor.dtype == alias.dtype
-    )
-
-
-def _put_together(tensor: Tensor, parts: list[Tensor], shape: torch.Size) -> None:
-    """Let a sparse tensor, whose parts torch exchanges for no others, say what it did."""
-    if tensor.shape != shape or not all(map(_same_memory, stored(tensor), parts)):
-        made = torch.sparse_compressed_tensor(
-            *parts, shape, layout=tensor.layout, check_invariants=False
-        )
-        tensor.resize_as_sparse_(made).copy_(made)
-
-
-def _write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:
-    reference, kept, shared = copy
-    storage = reference()
-    if storage is None:
-        return
-    _storage_back(storage, kept)
-    if storage.is_shared() and not shared:
-        raise Left("forward moved a tensor to shared memory")
-
-
-def _memory(item: Any, *, within: bool) -> tuple[int, Callable[[], Callable[[], Any]]]:
-    """The bytes of an array of NumPy, or of what C knows of, and what makes a copy, which writes itself
-    back. Of an array `within` another that is copied there are none."""
-    if isinstance(item, torch.UntypedStorage):
-        if item.device.type == "meta":
-            return 0, lambda: lambda: None
-        return item.nbytes(), lambda: partial(_storage_back, item, item.clone())
-    if isinstance(item, mmap):
-        return len(item), lambda: partial(_mapped_back, item, item[:], item.tell())
-    if hasattr(type(item), ON_GPU):
-        if not hasattr(item, ON_GPU):  # it says so of one that is elsewhere, and changes none
-            return 0, lambda: lambda: None
-        there = torch.as_tensor(item, device="cuda")
-        return there.nbytes, lambda: partial(_there_back, there, there.cpu())
-    if not hasattr(item, "nbytes"):
-        size, place = ctypes.sizeof(item), ctypes.addressof(item)
-        return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
-    writeable = item.flags.writeable
-    if not writeable and not _could_be_written_to(item):
-        return 0, lambda: lambda: None
-    looks = {name: getattr(item, name) for name in ("dtype", "shape", "strides")}
-    look = partial(_array_back, item, looks, item.dtype.names, writeable)
-    return 0 if within else item.nbytes, lambda: partial(
-        look, None if within else _bare(item).copy()
-    )
-
-
-def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> None:
-    if storage.nbytes() != kept.nbytes():
-        storage.resize_(kept.nbytes())
-    storage.copy_(kept)
-
-
-def _there_back(there: Tensor, kept: Tensor) -> None:
-    now, then = (t.reshape(-1).view(torch.uint8) for t in (there.cpu(), kept))
-    if not torch.equal(now, then):
-        there.copy_(kept)
-
-
-def _mapped_back(item: mmap, kept: bytes, place: int) -> None:
-    if item[:] != kept:
-        item[:] = kept
-    item.seek(place)
-
-
-def _written_back(item: Any, kept: bytes) -> None:
-    ctypes.memmove(ctypes.addressof(item), kept, len(kept))
-
-
-def _could_be_written_to(array: Any) -> bool:
-    """Whether an array that may not be written to can be made one that may: only it itself says so."""
-    try:
-        array.flags.writeable = True
-    except ValueError:  # it is of something that may not be written to
-        return False
-    array.flags.writeable = False
-    return True
-
-
-def _bare(array: Any) -> Any:
-    """The same memory as an array of NumPy's own class, whatever a subclass makes of its methods."""
-    own = sys.modules["numpy"].ndarray
-    return own.view(array, own)
-
-
-def _array_back(array: Any, looks: dict[str, Any], names: Any, writeable: bool, kept: Any) -> None:
-    if names is not None and looks["dtype"].names != names:
-        looks["dtype"].names = names
-    if kept is not None and array.nbytes != kept.nbytes:
-        array.resize(kept.nbytes // array.itemsize, refcheck=False)
-    for name, value in looks.items():
-        if getattr(array, name) != value:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that nobody should
-                setattr(array, name, value)
-    if kept is not None and _bare(array).tobytes() != kept.tobytes():
-        if not array.flags.writeable:
-            array.flags.writeable = True
-        _bare(array)[...] = kept
-    if array.flags.writeable is not writeable:
-        array.flags.writeable = writeable
-
-
-def _state(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
-    """A function that brings back a generator of random numbers (of torch, Python or numpy) or a buffer."""
-    if isinstance(item, (bytearray, array)):
-        kept: Any = item[:]
-        return lambda: item.__setitem__(slice(None), kept)
-    if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
-        return partial(_semaphore_back, item, item._get_value(), alone)
-    if isinstance(item, OF_WORKERS):
-        return partial(_batches_back, item, item._rcvd_idx)
-    if isinstance(item, torch.jit.ScriptModule):
-        return partial(_scripted_back, item, scripted(item))
-    if isinstance(item, memoryview):
-        return partial(_memory_there, item)
-    if isinstance(item, Context):
-        return partial(_variables_back, item, dict(item.items()))
-    if isinstance(item, threading.Thread):
-        return partial(own_back, item, own_of(item))
-    if hasattr(item, "next_functions"):
-        return partial(_backward_back, item, _saves(item))
-    says = behind(type(item))
-    if says is not None:
-        return partial(unchanged, item, says, says(item))
-    if hasattr(item, "digest"):
-        return partial(_fed, item.digest, item.digest())
-    if hasattr(item, "n_children_spawned"):
-        return partial(_spawned, item, item.n_children_spawned)
-    if hasattr(item, "create_decimal"):
-        return partial(context_back, item, item.__reduce__()[1])
-    if isinstance(item, LOCKS):
-        return partial(_lock_back, item, _held(item), alone)
-    if hasattr(item, "set_result"):
-        return partial(_result_back, item, item.done())
-    if isinstance(item, Logger):
-        return partial(logger_back, item, logger_says(item))
-    if isinstance(item, SimpleQueue):
-        before = _drained(item) if alone() else item.qsize()
-        return partial(_queue_back, item, before, alone)
-    if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
-        place = None if any(item is each for each in standard()) else _place(item)
-        return partial(_file_back, item, place, text_says(item))
-    if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
-        return partial(_said_back, item, item.__getstate__())
-    if isinstance(item, torch.Generator):
-        state = item.get_state()
-        return lambda: item.set_state(state)
-    if hasattr(item, "getstate"):
-        held = item.getstate()
-        return lambda: item.setstate(held)
-    if hasattr(item, "set_state"):
-        legacy = item.get_state(legacy=False)
-        return lambda: item.set_state(legacy)
-    kind: Any = type(item)
-    if says_nothing(kind):
-        return partial(_insides_back, item, shown_in_c(item, kind))
-    bits = getattr(item, "bit_generator", item)
-    numbers = bits.state
-    return lambda: setattr(bits, "state", numbers)
-
-
-def _batches_back(batches: Any, before: int) -> None:
-    if batches._rcvd_idx != before:
-        raise Left("forward took batches of a DataLoader's workers")
-
-
-def _insides_back(item: Any, before: bytes) -> None:
-    if shown_in_c(item, type(item)) != before:
-        raise Left(
-            f"forward used an object that does not show where it is ({type(item).__qualname__})"
-        )
-
-
-def _held(lock: Any) -> int:
-    """How often a lock is held; by this thread, if it says by which."""
-    if not hasattr(lock, "_release_save"):
-        return int(lock.locked())
-    if not lock._is_owned():
-        return 0
-    state = lock._release_save()
-    lock._acquire_restore(state)
-    return int(state[0])
-
-
-def _lock_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
-    if _held(lock) != before and not alone():
-        raise Left("forward took a lock or gave it back, or another thread did")
-    while _held(lock) > before:
-        lock.release()
-    while _held(lock) < before and lock.acquire(blocking=False):
-        pass
-
-
-def _semaphore_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
-    """The same of one that processes share."""
-    if lock._get_value() != before and not alone():
-        raise Left("forward took a lock or gave it back, or another thread did")
-    for _ in range(before - lock._get_value()):
-        lock.release()
-    while lock._get_value() > before and lock.acquire(False):  # noqa: FBT003
-        pass
-
-
-def _variables_back(context: Context, before: dict[ContextVar[Any], Any]) -> None:
-    """What context variables are within a context."""
-    for variable, value in before.items():
-        if context[variable] is not value:
-            context.run(variable.set, value)
-    for variable in context.keys() - before.keys():
-        raise Left(f"forward set {variable.name}, which had no value in its context")
-
-
-def _scripted_back(module: Any, before: dict[str, Any]) -> None:
-    now = scripted(module)
-    for name, value in before.items():
-        if not _is_as_it_was(now[name], value):
-            module._c.setattr(name, value)
-
-
-def _is_as_it_was(now: Any, before: Any) -> bool:
-    """Whether what torch's interpreter hands out is the same: a container is another one each time."""
-    if isinstance(before, dict):
-        return list(now) == list(before) and all(map(_is_as_it_was, now.values(), before.values()))
-    if isinstance(before, (list, tuple)):
-        return len(now) == len(before) and all(map(_is_as_it_was, now, before))
-    return now is before or (
-        isinstance(before, (int, float, complex, str)) and repr(now) == repr(before)
-    )
-
-
-def _memory_there(view: memoryview) -> None:
-    try:
-        _ = view.nbytes
-    except ValueError:
-        raise Left("forward released a view of memory") from None
-
-
-def _fed(says: Callable[[], bytes], before: bytes) -> None:
-    if says() != before:
-        raise Left("forward fed a hash")
-
-
-def _spawned(seeds: Any, before: int) -> None:
-    if seeds.n_children_spawned != before:
-        raise Left("forward spawned generators of random numbers")
-
-
-def _drained(queue: SimpleQueue[Any]) -> list[Any]:
-    """All that is in a queue, which it has again afterwards."""
-    found = []
-    with suppress(Empty):
-        while True:
-            found.append(queue.get_nowait())
-    for item in found:
-        queue.put(item)
-    return found
-
-
-def _queue_back(
-    queue: SimpleQueue[Any], before: list[Any] | int, alone: Callable[[], bool]
-) -> None:
-    if isinstance(before, int) or not alone():
-        if queue.qsize() != (before if isinstance(before, int) else len(before)):
-            raise Left("forward used what threads share (SimpleQueue), or another thread did")
-        return
-    with suppress(Empty):
-        while True:
-            queue.get_nowait()
-    for item in before:
-        queue.put(item)
-
-
-def _said_back(item: Any, before: Any) -> None:
-    if item.__getstate__() != before:
-        item.__setstate__(before)
-
-
-def _result_back(future: Any, before: bool) -> None:
-    if future.done() != before:
-        raise Left("forward gave a future its result")
-
-
-def _saves(node: Any) -> int:
-    """How much a node of autograd still has of what its backward needs. It is not unpacked: that would run
-    hooks, as those of a checkpoint, which computes it again."""
-    saved: list[Any] = []
-    try:
-        for name in dir(node):
-            if name.startswith("_raw_saved_"):
-                found = getattr(node, name)
-                saved += found if isinstance(found, (tuple, list)) else (found,)
-        return sum(each.data is not None for each in saved)
-    except RuntimeError:  # it was freed
-        return 0
-
-
-def _backward_back(node: Any, before: int) -> None:
-    if _saves(node) < before:
-        raise Left("forward ran a backward through results that were there before, and freed it")
-
-
-def _place(file: Any) -> int | None:
-    """Where somebody is in a file; None where that is not told."""
-    with suppress(OSError, ValueError):
-        return int(file.tell())
-    return None
-
-
-def _file_back(file: Any, before: int | None, how: Any) -> None:
-    if file.closed:
-        raise Left(f"forward closed {name_of(file)}")
-    text_back(file, how)
-    if before is not None and _place(file) != before:
-        if file.writable():
-            raise Left(f"forward wrote to {name_of(file)}, or moved in it")
-        file.seek(before)
-
-
 @contextmanager
 def _plainly() -> Iterator[None]:
     """Within, torch does what it is asked to, whatever modes are on."""
     with _NoDispatch(), _NoFunction():
         yield
-
-
-def tensors_in_call(args: Any, kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
-    """The tensors that an operator is given, in lists, too."""
-    for item in (*args, *kwargs.values()):
-        if isinstance(item, Tensor):
-            yield item
-        elif isinstance(item, (list, tuple)):
-            yield from tensors_in_call(item, {})
-
-
-def _written(operator: Any, args: Any, kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors that a call of an operator writes to, or gives the memory of to another."""
-    if operator._schema.name == "aten::set_":
-        return list(tensors_in_call(args, kwargs))
-    arguments = operator._schema.arguments
-    given = {a.name: v for a, v in zip(arguments, args, strict=False)} | dict(kwargs)
-    names = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-    asked = [given[n] for n in ("training", "train", "use_input_stats") if n in given]
-    if not names and (any(asked) or not asked):
-        names = ["running_mean", "running_var"]
-    exchanged = written_by(operator._schema.name.replace("::", "."), given)
-    return list(tensors_in_call([*(given.get(n) for n in names), exchanged], {}))

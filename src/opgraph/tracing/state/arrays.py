@@ -1,0 +1,111 @@
+"""The memory of arrays and storages: copies, and how they are written back."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from mmap import mmap
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opgraph.tracing.state.reach import ON_GPU
+from opgraph.tracing.state.steps import Left
+
+
+def write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:
+    """What was in a tensor's memory, as it was copied, if the tensor is there still."""
+    reference, kept, shared = copy
+    storage = reference()
+    if storage is None:
+        return
+    _storage_back(storage, kept)
+    if storage.is_shared() and not shared:
+        raise Left("forward moved a tensor to shared memory")
+
+
+def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], Callable[[], Any]]]:
+    """The bytes of an array of NumPy, or of what C knows of, and what makes a copy, which writes itself
+    back. Of an array `within` another that is copied there are none."""
+    if isinstance(item, torch.UntypedStorage):
+        if item.device.type == "meta":
+            return 0, lambda: lambda: None
+        return item.nbytes(), lambda: partial(_storage_back, item, item.clone())
+    if isinstance(item, mmap):
+        return len(item), lambda: partial(_mapped_back, item, item[:], item.tell())
+    if hasattr(type(item), ON_GPU):
+        if not hasattr(item, ON_GPU):  # it says so of one that is elsewhere, and changes none
+            return 0, lambda: lambda: None
+        there = torch.as_tensor(item, device="cuda")
+        return there.nbytes, lambda: partial(_there_back, there, there.cpu())
+    if not hasattr(item, "nbytes"):
+        size, place = ctypes.sizeof(item), ctypes.addressof(item)
+        return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
+    writeable = item.flags.writeable
+    if not writeable and not _could_be_written_to(item):
+        return 0, lambda: lambda: None
+    looks = {name: getattr(item, name) for name in ("dtype", "shape", "strides")}
+    look = partial(_array_back, item, looks, item.dtype.names, writeable)
+    return 0 if within else item.nbytes, lambda: partial(
+        look, None if within else _bare(item).copy()
+    )
+
+
+def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> None:
+    if storage.nbytes() != kept.nbytes():
+        storage.resize_(kept.nbytes())
+    storage.copy_(kept)
+
+
+def _there_back(there: Tensor, kept: Tensor) -> None:
+    now, then = (t.reshape(-1).view(torch.uint8) for t in (there.cpu(), kept))
+    if not torch.equal(now, then):
+        there.copy_(kept)
+
+
+def _mapped_back(item: mmap, kept: bytes, place: int) -> None:
+    if item[:] != kept:
+        item[:] = kept
+    item.seek(place)
+
+
+def _written_back(item: Any, kept: bytes) -> None:
+    ctypes.memmove(ctypes.addressof(item), kept, len(kept))
+
+
+def _could_be_written_to(array: Any) -> bool:
+    """Whether an array that may not be written to can be made one that may: only it itself says so."""
+    try:
+        array.flags.writeable = True
+    except ValueError:  # it is of something that may not be written to
+        return False
+    array.flags.writeable = False
+    return True
+
+
+def _bare(array: Any) -> Any:
+    """The same memory as an array of NumPy's own class, whatever a subclass makes of its methods."""
+    own = sys.modules["numpy"].ndarray
+    return own.view(array, own)
+
+
+def _array_back(array: Any, looks: dict[str, Any], names: Any, writeable: bool, kept: Any) -> None:
+    if names is not None and looks["dtype"].names != names:
+        looks["dtype"].names = names
+    if kept is not None and array.nbytes != kept.nbytes:
+        array.resize(kept.nbytes // array.itemsize, refcheck=False)
+    for name, value in looks.items():
+        if getattr(array, name) != value:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that nobody should
+                setattr(array, name, value)
+    if kept is not None and _bare(array).tobytes() != kept.tobytes():
+        if not array.flags.writeable:
+            array.flags.writeable = True
+        _bare(array)[...] = kept
+    if array.flags.writeable is not writeable:
+        array.flags.writeable = writeable

@@ -1,0 +1,251 @@
+"""How objects that have a state of their own, which Python shows by what they say, take it again."""
+
+from __future__ import annotations
+
+import io
+import threading
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, ContextVar
+from functools import partial
+from logging import Logger
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import torch
+
+from opgraph.tracing.state.classes import says_all, says_nothing, scripted
+from opgraph.tracing.state.effects import name_of, standard
+from opgraph.tracing.state.holding import shown_in_c
+from opgraph.tracing.state.reach import LOCKS, OF_WORKERS, SHARED_LOCK
+from opgraph.tracing.state.speaking import (
+    behind,
+    context_back,
+    logger_back,
+    logger_says,
+    own_back,
+    own_of,
+    text_back,
+    text_says,
+    unchanged,
+)
+from opgraph.tracing.state.steps import Left
+
+_NONE = object()
+
+
+def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
+    """A function that brings back a generator of random numbers (of torch, Python or numpy) or a buffer."""
+    if isinstance(item, (bytearray, array)):
+        kept: Any = item[:]
+        return lambda: item.__setitem__(slice(None), kept)
+    if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
+        return partial(_semaphore_back, item, item._get_value(), alone)
+    if isinstance(item, OF_WORKERS):
+        return partial(_batches_back, item, item._rcvd_idx)
+    if isinstance(item, torch.jit.ScriptModule):
+        return partial(_scripted_back, item, scripted(item))
+    if isinstance(item, memoryview):
+        return partial(_memory_there, item)
+    if isinstance(item, Context):
+        return partial(_variables_back, item, dict(item.items()))
+    if isinstance(item, threading.Thread):
+        return partial(own_back, item, own_of(item))
+    if hasattr(item, "next_functions"):
+        return partial(_backward_back, item, saves(item))
+    says = behind(type(item))
+    if says is not None:
+        return partial(unchanged, item, says, says(item))
+    if hasattr(item, "digest"):
+        return partial(_fed, item.digest, item.digest())
+    if hasattr(item, "n_children_spawned"):
+        return partial(_spawned, item, item.n_children_spawned)
+    if hasattr(item, "create_decimal"):
+        return partial(context_back, item, item.__reduce__()[1])
+    if isinstance(item, LOCKS):
+        return partial(_lock_back, item, _held(item), alone)
+    if hasattr(item, "set_result"):
+        return partial(_result_back, item, item.done())
+    if isinstance(item, Logger):
+        return partial(logger_back, item, logger_says(item))
+    if isinstance(item, SimpleQueue):
+        before = _drained(item) if alone() else item.qsize()
+        return partial(_queue_back, item, before, alone)
+    if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
+        place = None if any(item is each for each in standard()) else _place(item)
+        return partial(_file_back, item, place, text_says(item))
+    if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
+        return partial(_said_back, item, item.__getstate__())
+    if isinstance(item, torch.Generator):
+        state = item.get_state()
+        return lambda: item.set_state(state)
+    if hasattr(item, "getstate"):
+        held = item.getstate()
+        return lambda: item.setstate(held)
+    if hasattr(item, "set_state"):
+        legacy = item.get_state(legacy=False)
+        return lambda: item.set_state(legacy)
+    kind: Any = type(item)
+    if says_nothing(kind):
+        return partial(_insides_back, item, shown_in_c(item, kind))
+    bits = getattr(item, "bit_generator", item)
+    numbers = bits.state
+    return lambda: setattr(bits, "state", numbers)
+
+
+def _batches_back(batches: Any, before: int) -> None:
+    if batches._rcvd_idx != before:
+        raise Left("forward took batches of a DataLoader's workers")
+
+
+def _insides_back(item: Any, before: bytes) -> None:
+    if shown_in_c(item, type(item)) != before:
+        raise Left(
+            f"forward used an object that does not show where it is ({type(item).__qualname__})"
+        )
+
+
+def _held(lock: Any) -> int:
+    """How often a lock is held; by this thread, if it says by which."""
+    if not hasattr(lock, "_release_save"):
+        return int(lock.locked())
+    if not lock._is_owned():
+        return 0
+    state = lock._release_save()
+    lock._acquire_restore(state)
+    return int(state[0])
+
+
+def _lock_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
+    if _held(lock) != before and not alone():
+        raise Left("forward took a lock or gave it back, or another thread did")
+    while _held(lock) > before:
+        lock.release()
+    while _held(lock) < before and lock.acquire(blocking=False):
+        pass
+
+
+def _semaphore_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
+    """The same of one that processes share."""
+    if lock._get_value() != before and not alone():
+        raise Left("forward took a lock or gave it back, or another thread did")
+    for _ in range(before - lock._get_value()):
+        lock.release()
+    while lock._get_value() > before and lock.acquire(False):  # noqa: FBT003
+        pass
+
+
+def _variables_back(context: Context, before: dict[ContextVar[Any], Any]) -> None:
+    """What context variables are within a context."""
+    for variable, value in before.items():
+        if context[variable] is not value:
+            context.run(variable.set, value)
+    for variable in context.keys() - before.keys():
+        raise Left(f"forward set {variable.name}, which had no value in its context")
+
+
+def _scripted_back(module: Any, before: dict[str, Any]) -> None:
+    now = scripted(module)
+    for name, value in before.items():
+        if not _is_as_it_was(now[name], value):
+            module._c.setattr(name, value)
+
+
+def _is_as_it_was(now: Any, before: Any) -> bool:
+    """Whether what torch's interpreter hands out is the same: a container is another one each time."""
+    if isinstance(before, dict):
+        return list(now) == list(before) and all(map(_is_as_it_was, now.values(), before.values()))
+    if isinstance(before, (list, tuple)):
+        return len(now) == len(before) and all(map(_is_as_it_was, now, before))
+    return now is before or (
+        isinstance(before, (int, float, complex, str)) and repr(now) == repr(before)
+    )
+
+
+def _memory_there(view: memoryview) -> None:
+    try:
+        _ = view.nbytes
+    except ValueError:
+        raise Left("forward released a view of memory") from None
+
+
+def _fed(says: Callable[[], bytes], before: bytes) -> None:
+    if says() != before:
+        raise Left("forward fed a hash")
+
+
+def _spawned(seeds: Any, before: int) -> None:
+    if seeds.n_children_spawned != before:
+        raise Left("forward spawned generators of random numbers")
+
+
+def _drained(queue: SimpleQueue[Any]) -> list[Any]:
+    """All that is in a queue, which it has again afterwards."""
+    found = []
+    with suppress(Empty):
+        while True:
+            found.append(queue.get_nowait())
+    for item in found:
+        queue.put(item)
+    return found
+
+
+def _queue_back(
+    queue: SimpleQueue[Any], before: list[Any] | int, alone: Callable[[], bool]
+) -> None:
+    if isinstance(before, int) or not alone():
+        if queue.qsize() != (before if isinstance(before, int) else len(before)):
+            raise Left("forward used what threads share (SimpleQueue), or another thread did")
+        return
+    with suppress(Empty):
+        while True:
+            queue.get_nowait()
+    for item in before:
+        queue.put(item)
+
+
+def _said_back(item: Any, before: Any) -> None:
+    if item.__getstate__() != before:
+        item.__setstate__(before)
+
+
+def _result_back(future: Any, before: bool) -> None:
+    if future.done() != before:
+        raise Left("forward gave a future its result")
+
+
+def saves(node: Any) -> int:
+    """How much a node of autograd still has of what its backward needs. It is not unpacked: that would run
+    hooks, as those of a checkpoint, which computes it again."""
+    saved: list[Any] = []
+    try:
+        for name in dir(node):
+            if name.startswith("_raw_saved_"):
+                found = getattr(node, name)
+                saved += found if isinstance(found, (tuple, list)) else (found,)
+        return sum(each.data is not None for each in saved)
+    except RuntimeError:  # it was freed
+        return 0
+
+
+def _backward_back(node: Any, before: int) -> None:
+    if saves(node) < before:
+        raise Left("forward ran a backward through results that were there before, and freed it")
+
+
+def _place(file: Any) -> int | None:
+    """Where somebody is in a file; None where that is not told."""
+    with suppress(OSError, ValueError):
+        return int(file.tell())
+    return None
+
+
+def _file_back(file: Any, before: int | None, how: Any) -> None:
+    if file.closed:
+        raise Left(f"forward closed {name_of(file)}")
+    text_back(file, how)
+    if before is not None and _place(file) != before:
+        if file.writable():
+            raise Left(f"forward wrote to {name_of(file)}, or moved in it")
+        file.seek(before)
