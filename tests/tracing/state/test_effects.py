@@ -25,8 +25,10 @@ import tracemalloc
 from abc import ABC
 from collections.abc import Callable
 from contextlib import suppress
+from logging.handlers import QueueHandler, QueueListener
 from os import remove as _remove
 from pathlib import Path
+from queue import Queue
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
@@ -294,6 +296,31 @@ def test_threads_that_are_left_running_are_said(
     assert notes[0].endswith("what they did from then on is not counted")
     (left,) = (n for n in notes if "running" in n)
     assert left == "forward left a thread running: the timer: that cannot be taken back"
+
+
+def test_what_a_thread_of_before_may_have_done_for_the_forward_is_said(tmp_path: Path) -> None:
+    """Many libraries write in a thread of their own what they are given to write."""
+    given: Queue[int] = Queue()
+
+    def writes() -> None:
+        given.get()
+        (tmp_path / "a.txt").write_text("x")
+        given.task_done()
+
+    threading.Thread(target=writes).start()
+    notes = said(lambda _: (given.put(1), given.join()), tmp_path)
+    assert "forward or another thread wrote to FOLDER/a.txt: that cannot be taken back" in notes
+
+
+def test_what_a_listener_prints_is_said(tmp_path: Path, capsys: Any) -> None:
+    logger, given = logging.Logger("mine"), Queue[Any]()
+    logger.addHandler(QueueHandler(given))
+    listener = QueueListener(given, logging.StreamHandler(sys.stdout))
+    listener.start()
+    notes = said(lambda _: (logger.warning("x"), given.join()), tmp_path)
+    listener.stop()
+    assert "forward or another thread printed to stdout: that cannot be taken back" in notes
+    assert capsys.readouterr().out == "x\n"
 
 
 def test_what_is_printed_is_printed(tmp_path: Path, capsys: Any) -> None:

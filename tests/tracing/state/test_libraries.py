@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
+import logging
 import subprocess
 import sys
 import threading
@@ -352,3 +353,25 @@ def test_a_module_that_is_put_off_is_not_loaded_as_it_is_looked_at(
     assert "VALUE" not in object.__getattribute__(module, "__dict__")
     assert not Asking.asked
     assert module.VALUE == 1
+
+
+NOTES = """
+import logging
+log = logging.getLogger("opgraph_tested.below")
+def is_on():
+    return log.isEnabledFor(10)
+"""
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_what_a_logger_of_a_library_noted_of_one_above_it(
+    values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above, library = logging.getLogger("opgraph_tested"), ModuleType("noting")
+    library.__file__ = "site-packages/noting.py"
+    exec(NOTES, vars(library))  # noqa: S102
+    monkeypatch.setitem(sys.modules, "noting", library)
+    monkeypatch.setattr(above, "level", logging.WARNING)
+    assert not library.is_on()
+    opgraph.profile(Using(lambda: (above.setLevel(10), library.is_on()), values), torch.ones(2, 8))
+    assert not library.is_on()

@@ -845,6 +845,10 @@ class Odd(Tensor):
     """A class of one's own."""
 
 
+class Frozen(frozenset[Any]):
+    """Another one."""
+
+
 SPARSE: dict[str, Callable[[], Tensor]] = {
     "coo": lambda: torch.eye(4).to_sparse(),
     "coo, not put together": lambda: torch.sparse_coo_tensor(
@@ -896,6 +900,7 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "module": (lambda: [nn.Linear(2, 2)], lambda held: held[0].weight.mul_(2)),
     "meta": (lambda: torch.zeros(3), lambda held: setattr(held, "mark", 1)),
     "keys": (lambda: {Plain(): 1}, lambda held: next(iter(held)).step()),
+    "own frozen set": (lambda: Frozen([Plain()]), lambda held: next(iter(held)).step()),
     "weak": (lambda: weakref.ref(WEAKLY), lambda held: held().step()),
     "weak values": (lambda: weakref.WeakValueDictionary(a=WEAKLY), lambda held: held["a"].step()),
     "weak keys": (lambda: weakref.WeakKeyDictionary({WEAKLY: 1}), lambda held: next(held.keys()).step()),
@@ -1026,7 +1031,7 @@ def _seen(held: Any) -> Any:
         return held.tolist(), held.shape, held.flags.writeable, held.dtype.names, behind
     if isinstance(held, dict):
         return {k: (_seen(k), _seen(v)) for k, v in held.items()}
-    if isinstance(held, (list, tuple, deque)):
+    if isinstance(held, (list, tuple, deque, frozenset)):
         return [_seen(v) for v in held]
     if isinstance(held, Slotted):
         return [(n, _seen(getattr(held, n))) for n in held.__slots__ if hasattr(held, n)]

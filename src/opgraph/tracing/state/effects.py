@@ -142,8 +142,10 @@ class Effects:
         ]
 
     def say(self, what: str, name: str) -> None:
-        """Something was done."""
-        if not self._is_of_another() and (what is _REPLAYED or _by_the_model()):
+        """Something was done; by a thread of before perhaps for the forward, which may have asked it to."""
+        if self._is_of_another():
+            what = "" if what is _REPLAYED else f"or another thread {what}"
+        if what and (what is _REPLAYED or _by_the_model()):
             self._said.setdefault(what, {})[name] = None
 
     def _is_of_another(self) -> bool:
@@ -317,7 +319,7 @@ def _always(name: str) -> Callable[..., str]:
 
 def _by_the_model() -> bool:
     """Whether it is code of the model that had something done, and not torch, nor opgraph itself."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
         package = name.partition(".")[0]
@@ -329,8 +331,8 @@ def _by_the_model() -> bool:
             and frame.f_globals is not globals()
         ):
             return package not in ("torch", "opgraph")
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+        frame = frame.f_back
+    return True  # a thread that runs nothing but a function of Python's
 
 
 _IMPORTING = ("importlib._bootstrap", "_frozen_importlib")

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from datetime import timedelta
 from functools import partial
+from logging import Logger
 from math import inf
 from operator import itemgetter
 from typing import Any
@@ -542,6 +543,7 @@ class Guard:
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
         with _plainly():
+            self._each(of.loggers, lambda back: back())  # what they no longer say others have noted
             self.say(all_back(*of.reach.undoing(alone=self.alone())))
             grad = _is_grad_enabled()
             _set_grad_enabled(False)  # noqa: FBT003
@@ -684,7 +686,9 @@ class _Remembered:
     def __init__(self, reach: Reach, guard: Guard) -> None:
         self.reach, self.is_back = reach, False
         self.tensors = [Looks(t) for t in reach.tensors.values()]
-        self.states = list(guard.found_states(reach.stateful))
+        loggers = [item for item in reach.stateful if issubclass(type(item), Logger)]
+        others = (item for item in reach.stateful if not issubclass(type(item), Logger))
+        self.loggers, self.states = (list(guard.found_states(f)) for f in (loggers, others))
         self.arrays = list(guard.copied_arrays(reach.arrays))
         self.iterators = Copies(reach.iterators)
         self.brought = guard.brought_here(reach.tensors.values())

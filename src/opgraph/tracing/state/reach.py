@@ -445,6 +445,8 @@ class Reach:
             self._holder(item)
         elif issubclass(cls, tuple):  # its own way through it may do anything (`platform.uname()`)
             self._look(tuple.__iter__(item))
+        elif issubclass(cls, frozenset):
+            self._look(frozenset.__iter__(item))
         if identity(cls) not in self._types:
             self._home(cls)
 
