@@ -279,6 +279,48 @@ def test_an_input_of_a_dtype_that_the_model_does_not_take(
     assert raised.value.hint == hint
 
 
+class _OfABatch(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(9, 4)
+        self.project = torch.nn.Linear(3, 4)
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        image, more = batch["image"], batch["more"]
+        return self.project(image) + self.words(more["ids"]) + sum(more["boxes"])
+
+
+_BATCH = {"batch.image": "2x5x3", "batch.more.ids": "2x5:int64", "batch.more.boxes.0": "2x5x4",
+          "batch.more.boxes.1": "5x4"}  # fmt: skip
+
+
+def test_parts_of_an_argument_that_is_a_dictionary_or_a_list_can_be_given() -> None:
+    p = opgraph.profile(_OfABatch(), input_overrides=_BATCH)
+    given = [p.graph.values[n] for n in p.graph.inputs]
+    assert {v.name: "x".join(map(str, v.shape)) for v in given} == {
+        name: shape.partition(":")[0] for name, shape in _BATCH.items()
+    }
+    assert p.totals.flops == 2 * 2 * 5 * 3 * 4
+    half = opgraph.profile(_OfABatch(), input_overrides={**_BATCH, "batch.image": "5x3"})
+    assert half.totals.flops == p.totals.flops // 2
+
+
+def test_where_all_that_a_model_takes_is_given_nothing_is_said_to_be_guessed() -> None:
+    partly = {name: shape for name, shape in _BATCH.items() if name != "batch.more.ids"}
+    p = opgraph.profile(_OfABatch(), input_overrides=partly, partial=True)
+    assert "KeyError" in str(p.failure)
+    assert "guessed-inputs" not in {remark.code for remark in p.remarks}
+    with pytest.raises(InputError, match="names no argument"):
+        opgraph.profile(_OfABatch(), input_overrides={"batch..image": "2x3"})
+
+
+@pytest.mark.parametrize("name", ["batch", "batch.image.left", "batch.more"])
+def test_a_part_and_the_whole_are_not_both_given(name: str) -> None:
+    for given in ({**_BATCH, name: "1x3"}, {name: "1x3", **_BATCH}):
+        with pytest.raises(InputError, match=r"a part of it is given, and the whole"):
+            opgraph.profile(_OfABatch(), input_overrides=given)
+
+
 def test_an_argument_the_model_does_not_take_is_refused() -> None:
     with pytest.raises(InputError, match="takes no argument mask"):
         shapes("resnet18", InputRequest(overrides={"mask": TensorSpec((1,))}))

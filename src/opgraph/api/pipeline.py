@@ -393,7 +393,8 @@ def _fitted(
             outcome = trace_either(model, other, memory_limit=options.memory_limit)[-1]
         return None if outcome.error is None else outcome.graph or found.graph
 
-    if options.input_shape is not None and len(example.args) + len(example.kwargs) == 1:
+    given = {name.partition(".")[0] for name in options.input_overrides}
+    if len(example.args) + len(example.kwargs) == len(given) + (options.input_shape is not None):
         return found
     if not example.guessed or model.config is not None:
         return _noting(found, GUESSED)

@@ -40,14 +40,19 @@ def make_inputs(
     context = Context(model, request, signature, sizes_only)
     if request.input_shape is not None:
         context = _of_shape(context, request.input_shape)
+    shaped = set(context.made)
     for name, spec in request.overrides.items():
-        if name in context.made:
+        if name.partition(".")[0] in shaped:
             raise InputError(
                 f"{name} is given a shape twice: by input_shape, as the first input, and by name",
                 hint="leave out one of them",
             )
         with context.making(name):
-            context.made[name] = _asked(context, name, spec)
+            _put(context.made, name, _asked(context, name, spec))
+    asked = {name.partition(".")[0] for name in request.overrides}
+    for name in asked:
+        context.made[name] = _listed(context.made[name])
+    context.drawn |= {name.partition(".")[0] for name in context.drawn}
     placeholders(context)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -65,7 +70,7 @@ def make_inputs(
             if value is None and not required:
                 continue
             (missing if value is None else context.guessed).append(parameter.name)
-        elif parameter.name in MAIN and parameter.name not in request.overrides:
+        elif parameter.name in MAIN and parameter.name not in asked:
             main.append(parameter.name)
         if required and parameter.kind is not parameter.KEYWORD_ONLY:
             args.append(value)
@@ -148,7 +153,35 @@ def _sized_like(request: InputRequest, shape: tuple[int, ...], floating: bool) -
     return replace(request, **implied)
 
 
-def _asked(context: Context, name: str, spec: TensorSpec) -> torch.Tensor:
+def _put(made: dict[str, Any], name: str, value: torch.Tensor) -> None:
+    """An argument, or a part of one that is a dictionary or a list (`batch.image`, `boxes.0`), as a graph
+    names it. Raises `InputError` where the whole of it is given, too."""
+    *path, last = name.split(".")
+    if "" in (*path, last):
+        raise InputError(f"{name!r} names no argument", hint="write it like batch.image or boxes.0")
+    holder: Any = made
+    for key in path:
+        holder = holder.setdefault(key, {})
+        if not isinstance(holder, dict):
+            break
+    if not isinstance(holder, dict) or last in holder:
+        raise InputError(
+            f"{name}: a part of it is given, and the whole", hint="leave out one of them"
+        )
+    holder[last] = value
+
+
+def _listed(value: Any) -> Any:
+    """The parts of an argument; where their names are numbers from 0 on they are those of a list."""
+    if not isinstance(value, dict):
+        return value
+    parts = {name: _listed(part) for name, part in value.items()}
+    numbers = [str(number) for number in range(len(parts))]
+    return [parts[number] for number in numbers] if set(numbers) == set(parts) else parts
+
+
+def _asked(context: Context, whole: str, spec: TensorSpec) -> torch.Tensor:
+    name = whole.partition(".")[0]
     if not context.has(name) and not any(
         p.kind is p.VAR_KEYWORD for p in context.signature.parameters.values()
     ):

@@ -135,7 +135,8 @@ class Options:
     input_shape: tuple[int, ...] | None = option(Shape(), Stage.INPUTS,
         "shape of the first input, batch included", size=True, common=True)
     input_overrides: Mapping[str, TensorSpec] = option(Named(Tensors()), Stage.INPUTS,
-        "any single argument, as in mask=1x77:int64; may be repeated", default={}, size=True,
+        "any single argument, as in mask=1x77:int64, or a part of one that is a dict or a list, "
+        "as in batch.image=1x3x64x64 or boxes.0=4x4; may be repeated", default={}, size=True,
         spelled="--input")
 
     mode: str = option(Choice(tuple(Mode)), Stage.MODE,

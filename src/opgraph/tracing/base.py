@@ -580,16 +580,27 @@ def bound(
 def named(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, Tensor]]:
-    """The input tensors of a call with names from forward's signature, numbered within a list."""
+    """The input tensors of a call with names from forward's signature, numbered within a list, and by their
+    keys within a dictionary."""
     seen: set[int] = set()
     for name, item in bound(module, args, kwargs).items():
         tensors = [t for t in tensors_in(item) if identity(t) not in seen]
         seen.update(map(identity, tensors))
-        keys = {identity(t): k for k, t in item.items()} if isinstance(item, dict) else {}
+        keys = {identity(t): path for path, t in _parts(item)} if isinstance(item, dict) else {}
         alone = len(tensors) == 1 and not isinstance(item, list)
         for position, tensor in enumerate(tensors):
-            part = keys.get(identity(tensor), position)
-            yield (name if alone else f"{name}.{part}"), tensor
+            part = keys.get(identity(tensor), f".{position}")
+            yield (name if alone else f"{name}{part}"), tensor
+
+
+def _parts(item: Any, around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """What is in dictionaries and lists within each other, with the way there: `.boxes.0`."""
+    if not isinstance(item, (dict, list, tuple)):
+        yield "", item
+    elif identity(item) not in around:
+        for key, held in item.items() if isinstance(item, dict) else enumerate(item):
+            for path, part in _parts(held, (*around, identity(item))):
+                yield f".{key}{path}", part
 
 
 _set_fast_layers = torch.backends.mha.set_fastpath_enabled
