@@ -48,7 +48,7 @@ from opgraph.tracing.fake.tensors import (
     shared_memory,
 )
 from opgraph.tracing.fake.types import dress, true_types, unasked
-from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
+from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.leaks import leaks, modes_made
 from opgraph.tracing.state.process import cast_anew
@@ -400,6 +400,7 @@ def staged(
         stack.enter_context(replaced(compiler, "_is_compiling_flag", compiled))
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
         set_eval(modules)
+        uncompile(modules)
         stand_in(modules, weights, mode)
         stack.enter_context(converted_in_place())
         imported = guard.when_imported = stack.enter_context(launches())

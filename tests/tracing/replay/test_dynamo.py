@@ -294,6 +294,37 @@ def test_what_others_compiled_stays_compiled() -> None:
     assert len(compilations) == 2
 
 
+@pytest.mark.parametrize("warm_up", [False, True])
+@pytest.mark.parametrize("called", [False, True])
+def test_a_model_that_is_compiled_in_place_is_captured_as_it_is(
+    called: bool, warm_up: bool
+) -> None:
+    compilations = []
+
+    def backend(gm: Any, _inputs: Any) -> Any:
+        compilations.append(gm)
+        return gm.forward
+
+    @torch.no_grad()
+    def call(model: nn.Module) -> None:
+        if called:
+            model(torch.zeros(2, 4))
+
+    found = []
+    for compiled in (False, True, True):  # the last would meet what is left of the one before
+        model = nn.Sequential(Layer(), nn.ReLU()).eval()
+        if compiled:
+            model.compile(backend=backend)
+        call(model)
+        before = len(compilations), [*vars(model)]
+        found.append(opgraph.profile(model, torch.zeros(2, 4), tracer="dynamo", warm_up=warm_up))
+        assert (len(compilations), [*vars(model)]) == before
+        call(model)
+    plain, *others = ([(n.target, n.scope) for n in profile.graph.nodes] for profile in found)
+    assert plain
+    assert others == [plain, plain]
+
+
 @pytest.fixture
 def state() -> Callable[[nn.Module], Any]:
     """All that a tracer could leave behind, in the process and in a model."""

@@ -256,6 +256,13 @@ def set_eval(modules: Modules) -> None:
             module.training = False
 
 
+def uncompile(modules: Modules) -> None:
+    """Let modules that were compiled in place (`module.compile()`) run as they are, for use under a guard:
+    where a tracer lets Dynamo run, they would compile themselves beside what it captures."""
+    for module in modules:
+        vars(module).pop("_compiled_call_impl", None)
+
+
 def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) -> None:
     """Put stand-ins in the place of the weights, for use under a guard.
 
