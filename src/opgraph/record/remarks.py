@@ -147,6 +147,10 @@ CODES: dict[str, Code] = {
         "peaks are known.",
         "Say what they reach in a copy of the device's file: `link` and `memory` under `[host]`.",
     ),
+    "sharded": Code(
+        "The weights are spread over several processes: parameters and memory are those of this one.",
+        "Profile the model before it is wrapped, or one rank of the whole (`opgraph.ranks`).",
+    ),
     "network": Code(
         "Ranks are taken to be placed node by node, and collectives of different groups do not slow each "
         "other down.",

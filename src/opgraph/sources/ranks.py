@@ -11,8 +11,9 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
+from random import Random
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from opgraph.record.errors import InputError
 from opgraph.record.profile import World
+from opgraph.record.remarks import Remark
 from opgraph.record.turns import replaced, turn
 
 _worlds: list[World] = []
@@ -213,6 +215,28 @@ def sharded(module: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Any
             owners = (of.module, *of.shared_modules)
             for owner, name in zip(owners, (of.param_name, *of.shared_param_names), strict=True):
                 yield owner, name, kept
+
+
+def numbered_apart() -> AbstractContextManager[None]:
+    """Within, torch draws the numbers of what waits for collectives of fake tensors by a generator of its
+    own, not by the one that everybody has in common."""
+    made: Any = sys.modules.get("torch.distributed._meta_registrations")
+    return nullcontext() if made is None else replaced(made, "random", Random(0))
+
+
+def kept_elsewhere(modules: Iterable[torch.nn.Module]) -> Iterator[Remark]:
+    """What is to be said of weights that `FullyShardedDataParallel` has spread over the ranks of a run."""
+    fsdp: Any = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+    handles = [m._handle for m in modules if fsdp and isinstance(m, fsdp.FullyShardedDataParallel)]
+    flat = [handle.flat_param for handle in handles if handle and handle.uses_sharded_strategy]
+    whole = sum(each._unpadded_unsharded_size.numel() for each in flat)
+    here = sum(each._sharded_size.numel() for each in flat)
+    if here < whole:
+        yield Remark(
+            "sharded",
+            f"of {whole:,} weights FullyShardedDataParallel has {here:,} on this rank, with what rounds "
+            "them up: parameters and memory are this rank's",
+        )
 
 
 class Converted:

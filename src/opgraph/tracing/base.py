@@ -31,7 +31,14 @@ from opgraph.record.remarks import Remark, leave
 from opgraph.record.targets import Target
 from opgraph.record.turns import aged, replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
-from opgraph.sources.ranks import assembled, begin, current, is_spread
+from opgraph.sources.ranks import (
+    assembled,
+    begin,
+    current,
+    is_spread,
+    kept_elsewhere,
+    numbered_apart,
+)
 from opgraph.tracing.capture.kernels import MADE_UP
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.launches import NOT_RUN, launched_in, launches
@@ -378,6 +385,7 @@ def staged(
         stack.callback(STANDING.clear)
         stack.callback(guard.restore)
         if current() is None:
+            guard.say(kept_elsewhere(modules))
             undistribute(modules)
         with torch._C.DisableTorchFunction():  # their classes are not told that they are looked at
             weights = Weights(module)
@@ -403,6 +411,7 @@ def staged(
         uncompile(modules)
         stand_in(modules, weights, mode)
         stack.enter_context(converted_in_place())
+        stack.enter_context(numbered_apart())
         imported = guard.when_imported = stack.enter_context(launches())
         if mode is not None:
             stack.enter_context(memory_read(guard.raised))

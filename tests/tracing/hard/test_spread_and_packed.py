@@ -68,6 +68,30 @@ def test_fully_sharded_data_parallel() -> None:
     assert profile.totals.flops == 2 * FLOPS
     assert profile.totals.parameters == 2 * (64 * 64 + 64)
     assert torch.equal(model(X), before)
+    assert not profile.remarks
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_what_it_has_on_other_ranks_is_said(one_by_one: bool) -> None:
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        model = FullyShardedDataParallel(
+            two_layers(), device_id=torch.device("cpu"), use_orig_params=one_by_one
+        )
+        profile = profiled(model)
+    finally:
+        dist.destroy_process_group()
+    assert profile.totals.flops == 2 * FLOPS
+    assert profile.totals.parameters == 64 * 64 + 64
+    assert [remark.code for remark in profile.remarks] == ["sharded"]
+    assert profile.remarks[0].text.startswith(
+        "of 8,320 weights FullyShardedDataParallel has 4,160 "
+    )
 
 
 def fully_sharded(mesh: Any, between: nn.Module | None = None) -> nn.Module:
