@@ -4,11 +4,18 @@ what a profile does not keep; and what is heard within hooks."""
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
+import socket
+import sqlite3
 import warnings
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -373,3 +380,44 @@ def test_classes_are_told_apart_whatever_their_own_classes_say(
     assert not [remark for remark in profile.remarks if remark.code == "state"]
     assert [each.x for each in held] == [kind.number for kind in kinds] == [0, 0]
     assert held[1].y == 0
+
+
+ENDING: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "file": (Path(__file__).open, lambda f: f.close(), lambda f: f.read(1)),
+    "text in memory": (io.StringIO, lambda f: f.close(), lambda f: f.read(1)),
+    "socket": (socket.socket, lambda s: s.close(), lambda s: s.getsockname()),
+    "database": (lambda: sqlite3.connect(":memory:"), lambda c: c.close(),
+                 lambda c: c.execute("select 1")),
+    "pool": (lambda: ThreadPoolExecutor(1), lambda p: p.shutdown(), lambda p: p.submit(int).result()),
+}  # fmt: skip
+_value, _first = attrgetter("value"), itemgetter(0)
+PLACES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    "attribute": (lambda v: SimpleNamespace(value=v), _value, lambda h, v: setattr(h, "value", v)),
+    "slot": (Slotted, _value, lambda h, v: setattr(h, "value", v)),
+    "class": (lambda v: type("Has", (), {"value": v}), _value, lambda h, v: setattr(h, "value", v)),
+    "list": (lambda v: [v], _first, lambda h, v: h.__setitem__(0, v)),
+    "dictionary": (lambda v: {0: v}, _first, lambda h, v: h.__setitem__(0, v)),
+}
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [*((kind, "attribute") for kind in ENDING), *(("file", place) for place in [*PLACES][1:])],
+)
+def test_what_is_in_the_place_of_what_was_closed_stays(kind: str, place: str, reads: bool) -> None:
+    (make, end, use), (hold, get, put) = ENDING[kind], PLACES[place]
+    held = hold(make())
+    model = Changing(held, lambda held: (end(get(held)), put(held, make())), reads=reads)
+    remarks = opgraph.profile(model, X).remarks
+    use(get(held))
+    assert any("and has another in its place" in remark.text for remark in remarks)
+    end(get(held))
+
+
+def test_what_was_closed_before_is_there_again() -> None:
+    closed = io.BytesIO()
+    closed.close()
+    held = {"file": closed}
+    opgraph.profile(Changing(held, lambda held: held.update(file=io.BytesIO())), X)
+    assert held["file"] is closed

@@ -100,13 +100,14 @@ from opgraph.tracing.state.packages import (
 )
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.signals import held
-from opgraph.tracing.state.speaking import behind, own_of
+from opgraph.tracing.state.speaking import behind, ending, own_of
 from opgraph.tracing.state.steps import Step, all_back
 from opgraph.tracing.state.undoing import (
     all_shown,
     cache_back,
     class_back,
     context_back,
+    ended,
     function_back,
     holder_back,
     kept_alive,
@@ -121,6 +122,7 @@ from opgraph.tracing.state.undoing import (
     table_back,
     unused,
     with_new,
+    without_ended,
 )
 
 MOST = 200_000
@@ -202,6 +204,7 @@ class Reach:
     _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
     history: list[Any] = field(default_factory=list)
+    _going_on: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
     _libraries: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
     _lent: list[tuple[Any, str, Any]] = field(default_factory=list)
@@ -559,6 +562,9 @@ class Reach:
         """What says its own state: generators of random numbers, buffers."""
         if not getattr(item, "closed", False):
             self.stateful.append(item)
+            says = ending(type(item))
+            if says is not None and says(item) is False:
+                self._going_on.append((item, says))
         self._look((getattr(getattr(item, "bit_generator", item), "seed_seq", None),))
         if issubclass(type(item), Context):
             self._look(item.values())
@@ -863,6 +869,7 @@ class Reach:
     def undoing(self, *, alone: bool = True) -> Iterator[Step]:
         """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
         this thread is `alone`, what is in queues and the like may be of another, and is only said."""
+        yield self._replaced(), ended
         one, theirs = self._one_with_c(), set[int]()
         if not alone:
             theirs = {identity(part) for _, parts in self._common for part, _ in parts}
@@ -912,6 +919,28 @@ class Reach:
                 found |= dict.fromkeys(map(identity, (item, *parts)), type(item).__qualname__)
         return found
 
+    def _replaced(self) -> set[str]:
+        """Let what there is in the place of what has ended since be what was there before. The names of the
+        classes of what has ended so."""
+        over = {identity(item) for item, says in self._going_on if says(item) is not False}
+        names = set[str]()
+        for table, before in self._dictionaries() if over else ():
+            names |= without_ended(before, functools.partial(dict_class(table).get, table), over)
+        for at, (cls, members) in enumerate(self._classes) if over else ():
+            own = members.copy()  # others go by it, too
+            names |= without_ended(own, dict(vars(cls)).get, over)
+            self._classes[at] = cls, own
+        for holder, kept in self._holders if over else ():
+            now = contents(holder)
+            gone = over.intersection(map(identity, kept)).difference(map(identity, now))
+            names.update(type(item).__qualname__ for item in kept if identity(item) in gone)
+            kept[:] = now if gone else kept
+        for places, look in (*self._by_name(), (self._slots, slot_value)) if over else ():
+            found = {at: value for at, (*_, value) in enumerate(places)}
+            names |= without_ended(found, lambda at, _: look(*places[at][:2]), over)  # noqa: B023
+            places[:] = [(*p[:2], found.get(at, MISSING)) for at, p in enumerate(places)]
+        return names
+
     def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
         """The same of globals of torch and others: the ways back of settings go by them."""
         yield self._spaces, space_back
@@ -953,7 +982,7 @@ _USUAL: dict[int, Callable[[Reach, Any], None] | None] = {
 """How objects of Python's own classes are looked at."""
 _OF_A_LOOK = (
     "stateful arrays caches errors iterators _empty _tables _holders _common _objects _of_c _slots "
-    "_classes _functions _names _last _spaces _attributes _contexts history _lent"
+    "_classes _functions _names _last _spaces _attributes _contexts history _lent _going_on"
 ).split()
 """The lists of what was found, with what it was then."""
 

@@ -32,11 +32,35 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
 To set it again would make them say what is not so."""
 
 
+_ENDED: dict[tuple[str, str], Callable[[Any], bool]] = {
+    ("_io", "_IOBase"): lambda f: f.closed,
+    ("socket", "socket"): lambda s: s.fileno() < 0,
+    ("subprocess", "Popen"): lambda p: p.returncode is not None,
+    ("concurrent.futures._base", "Executor"): lambda e: bool(
+        getattr(e, "_shutdown", False) or getattr(e, "_shutdown_thread", False)),
+    ("asyncio.events", "AbstractEventLoop"): lambda e: e.is_closed(),
+    ("sqlite3", "Connection"): lambda c: c.total_changes < 0,
+}  # fmt: skip
+"""How one of these, or a file, says that it is closed, shut down or over, which is for good."""
+
+
 def behind(cls: type) -> Callable[[Any], Any] | None:
     """What an object of a class says of what is behind it, or how it refuses to, as when it is closed; None
     where it does not stand for anything."""
+    return _asked(cls, _BEHIND)
+
+
+def ending(cls: type) -> Callable[[Any], Any] | None:
+    """What an object of a class says of whether it has ended, False as long as it has not; None where it
+    cannot end."""
+    return _asked(cls, _ENDED)
+
+
+def _asked(
+    cls: type, by: dict[tuple[str, str], Callable[[Any], Any]]
+) -> Callable[[Any], Any] | None:
     names = ((each.__module__, each.__qualname__) for each in cls.__mro__)
-    asks = next((_BEHIND[name] for name in names if name in _BEHIND), None)
+    asks = next((by[name] for name in names if name in by), None)
     return None if asks is None else partial(_said, asks)
 
 

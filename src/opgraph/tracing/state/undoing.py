@@ -144,6 +144,27 @@ def one_with_c(names: dict[int, str], found: tuple[Any, Any]) -> None:
         raise Left(f"forward changed an object that is one with what it keeps in C ({name})")
 
 
+def without_ended(
+    before: dict[Any, Any], look: Callable[[Any, Any], Any], over: set[int]
+) -> set[str]:
+    """Let what there is by now in the place of what is `over`, by its ids, be what was there before. The
+    names of the classes of that."""
+    names = set()
+    for name, value in list(before.items()):
+        now = look(name, MISSING) if identity(value) in over else value
+        if now is not value:
+            names.add(type(value).__qualname__)
+            before[name] = now
+            if now is MISSING:
+                del before[name]
+    return names
+
+
+def ended(name: str) -> None:
+    """Raises: something is closed or over, and what is in its place stays: who has it needs that."""
+    raise Left(f"forward closed or ended something ({name}) and has another in its place")
+
+
 def slot_back(found: tuple[Any, Any, Any]) -> None:
     """What a descriptor gave of an object."""
     slot, item, value = found
