@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -253,3 +254,28 @@ def test_a_module_that_is_built_takes_no_options_of_building(
 ) -> None:
     with pytest.raises(SourceError, match=message):
         resolve(torch.nn.Linear(2, 2), options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def build():\n    return helper()\n\ndef helper():\n    raise ValueError('no')\n",
+         r"mine\.py:build cannot be built \(mine\.py:5\): ValueError: no$"),
+        ("x = 1\nraise ValueError('no')\n", r"mine\.py cannot be imported \(mine\.py:2\): ValueError"),
+        ("x = (\n", r"mine\.py cannot be imported: SyntaxError.*line 1"),
+    ],
+)  # fmt: skip
+def test_where_code_raises_that_should_build_a_model(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(text)
+    with pytest.raises(SourceError, match=message):
+        resolve("mine.py:build", BuildOptions())
+
+
+def test_what_is_there_and_no_file_on_a_disk(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "model.json")
+    with pytest.raises(SourceError, match="there is no file") as raised:
+        resolve(str(pipe), BuildOptions())
+    assert "is there, but no file on a disk" in str(raised.value.hint)

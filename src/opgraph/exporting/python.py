@@ -23,8 +23,8 @@ from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError
 from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
+from opgraph.sources.locations import traced_location
 from opgraph.tracing.base import Stage, staged
-from opgraph.tracing.capture.scopes import traced_location
 from opgraph.tracing.eager import materialized
 from opgraph.version import __version__
 

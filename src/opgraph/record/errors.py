@@ -118,6 +118,8 @@ def first_line(error: BaseException) -> str:
 def beside(path: str) -> str:
     """A hint for a file that is not there: those of like names in its folder, or where that is."""
     folder, name = os.path.split(path)
+    if os.path.exists(path):  # noqa: PTH110
+        return f"{path} is there, but no file on a disk, which it has to be"
     try:
         there = os.listdir(folder or ".")  # noqa: PTH208
     except (OSError, ValueError):

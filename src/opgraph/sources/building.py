@@ -18,9 +18,10 @@ import torch
 from torch import nn
 
 from opgraph.options import OPTIONS
-from opgraph.record.errors import OpgraphError, SourceError, did_you_mean, first_line
+from opgraph.record.errors import OpgraphError, SourceError, did_you_mean
 from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import Model
+from opgraph.sources.locations import raised_at
 from opgraph.sources.weightless import settle, weightless
 
 MOST_REAL = 4 * 2**30
@@ -57,7 +58,7 @@ def assemble(
         raise
     except Exception as error:
         hint = _argument(error)
-        raise SourceError(f"{name} cannot be built: {first_line(error)}", hint=hint) from error
+        raise SourceError(f"{name} cannot be built{raised_at(error)}", hint=hint) from error
     cls = type(module)
     info = ModelInfo(name, source, f"{cls.__module__}.{cls.__qualname__}", notes)
     return Model(module, info, config, dict(hints or {}), real)

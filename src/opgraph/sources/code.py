@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import SourceError, beside, did_you_mean, first_line
+from opgraph.record.errors import SourceError, beside, did_you_mean
 from opgraph.sources.base import BuildOptions, Model, without_arguments
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class CodeSource:
         from torch import nn
 
         from opgraph.sources.building import assemble
+        from opgraph.sources.locations import raised_at
         from opgraph.sources.pipelines import Pipelined, is_schedule
 
         found = _FILE.fullmatch(spec) or _PACKAGE.fullmatch(spec)
@@ -55,7 +56,7 @@ class CodeSource:
         except SourceError:
             raise
         except Exception as error:
-            raise SourceError(f"{found['home']} cannot be imported: {first_line(error)}") from error
+            raise SourceError(f"{found['home']} cannot be imported{raised_at(error)}") from error
         made = _inside(home, found["name"], found["home"])
         if is_schedule(made):
             made = Pipelined(made)

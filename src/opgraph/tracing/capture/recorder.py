@@ -54,18 +54,12 @@ from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import recorded, replaced
 from opgraph.record.verify import verify
+from opgraph.sources.locations import Location, current_location, raised_location
 from opgraph.sources.ranks import is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
 from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
-from opgraph.tracing.capture.scopes import (
-    Call,
-    Location,
-    ModuleCalls,
-    current_location,
-    misfit,
-    raised_location,
-)
+from opgraph.tracing.capture.scopes import Call, ModuleCalls, misfit
 from opgraph.tracing.capture.threads import HandedOver
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.cache import CachedFunction

@@ -15,9 +15,10 @@ from opgraph.costs.count import dtype_name, sizes_of, touched_bytes
 from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.graph import NodeKind, Shape, Value, ValueKind, maker
 from opgraph.record.identity import identity
+from opgraph.sources.locations import Location
 from opgraph.sources.ranks import local, parts_of
 from opgraph.tracing.capture.kernels import KernelCapture, is_wrapper, storage_key
-from opgraph.tracing.capture.scopes import Call, Location
+from opgraph.tracing.capture.scopes import Call
 from opgraph.tracing.fake.weights import Weights
 
 

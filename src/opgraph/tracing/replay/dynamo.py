@@ -25,9 +25,9 @@ from torch._subclasses.fake_tensor import FakeTensorConverter
 from opgraph.inputs.base import Example
 from opgraph.record.graph import GraphBreak
 from opgraph.sources.base import Model
+from opgraph.sources.locations import shown
 from opgraph.tracing.base import Capture, Outcome, Prepare, Runner, TraceOptions, forward
 from opgraph.tracing.capture.recorder import Recorder
-from opgraph.tracing.capture.scopes import shown
 from opgraph.tracing.eager import trace_either, trace_fake, trace_real
 from opgraph.tracing.replay.replay import Replay
 

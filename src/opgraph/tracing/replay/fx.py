@@ -18,9 +18,9 @@ from torch.utils._pytree import tree_map
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.sources.base import Model
+from opgraph.sources.locations import raised_location
 from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions, named
 from opgraph.tracing.capture.recorder import Recorder
-from opgraph.tracing.capture.scopes import raised_location
 from opgraph.tracing.eager import trace_either
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.replay.replay import Replay

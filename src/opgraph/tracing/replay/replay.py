@@ -19,9 +19,10 @@ from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import TraceError
 from opgraph.record.names import canonical
+from opgraph.sources.locations import traced_location
 from opgraph.tracing.capture.names import cut, short, spelled, target
 from opgraph.tracing.capture.recorder import Recorder
-from opgraph.tracing.capture.scopes import Call, traced_location
+from opgraph.tracing.capture.scopes import Call
 from opgraph.tracing.capture.values import Record, tensors_in
 
 ModuleOf = Callable[[str, str], torch.nn.Module | None]
