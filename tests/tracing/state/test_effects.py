@@ -376,6 +376,15 @@ def test_a_stream_that_others_hold_is_heard(name: str, tmp_path: Path, capsys: A
     assert not said(lambda _: logger.isEnabledFor(logging.INFO), tmp_path)
 
 
+def test_what_is_written_to_a_program_is_said(tmp_path: Path) -> None:
+    program = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert program.stdin is not None
+    model = Doing(lambda _: program.stdin.write(b"x"), tmp_path)
+    notes = opgraph.profile(model, X).model.notes
+    program.communicate()
+    assert any(note.startswith("forward wrote to ") for note in notes)
+
+
 def test_a_model_sees_the_stream_that_there_is(tmp_path: Path, capsys: Any) -> None:
     here = sys.stdout
     (note,) = said(lambda f: sys.stdout is here and (f / "here").mkdir(), tmp_path)

@@ -570,6 +570,8 @@ class Reach:
             self._look(item.values())
         if behind(type(item)) is None:
             self._own_table(item)
+        elif type(table := table_of(item)) is dict:  # a program is heard through its pipes
+            self._look(v for v in table.values() if issubclass(type(v), _IN_AND_OUT))
 
     def _thread(self, item: threading.Thread) -> None:
         """It goes on, and is not to be told that it has not begun: only what a class of one's own keeps."""
