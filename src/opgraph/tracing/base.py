@@ -531,7 +531,7 @@ def _stood_in(
     elif here and (not numbers or item.layout in SPARSE or item.is_nested):
         made = _copied(item)
     else:
-        made = fake(item, mode, shared)
+        made = fake(item, mode, shared).requires_grad_(item.requires_grad)
         dress(made, item)
     memo[identity(item)] = made
     return made

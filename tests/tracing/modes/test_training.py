@@ -646,3 +646,49 @@ def test_a_graph_network_has_no_batch_and_is_trained():
     shapes = {"x": "10x16", "edges": "2x40:int64"}
     found = opgraph.profile(Edges(), input_overrides=shapes, mode="train", loss="sum")
     assert found.totals.flops == 2 * 2 * 10 * 16 * 8
+
+
+class Asked(nn.Module):
+    """Asks for a value of its weights where it `reads`, so that it runs on real tensors."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.reads, self.one = reads, nn.Linear(8, 16, bias=False)
+
+    def forward(self, x):
+        if self.reads:
+            float(self.one.weight.detach().sum())
+        assert x.requires_grad
+        return self.one(x)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_an_input_that_requires_a_gradient_gets_one(reads: bool) -> None:
+    x = torch.randn(4, 8, requires_grad=True)
+    profile = opgraph.profile(Asked(reads), x, mode="train")
+    assert profile.tracing.tensors == ("real" if reads else "fake")
+    assert profile.totals.flops == 3 * 2 * 4 * 8 * 16
+    assert x.grad is None
+
+
+class Weight(nn.Parameter):
+    pass
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_weights_of_a_step_have_their_class_and_attributes(reads: bool) -> None:
+    class Noted(Two):
+        def forward(self, x):
+            weight = self.one.weight
+            if reads:
+                float(weight.detach().sum())
+            weight.calls += 1
+            assert type(weight) is Weight or not reads
+            return super().forward(x)
+
+    model = Noted()
+    model.one.weight = Weight(torch.randn(16, 8))
+    model.one.weight.calls = 1
+    profile = opgraph.profile(model, torch.randn(4, 8), mode="train")
+    assert profile.tracing.tensors == ("real" if reads else "fake")
+    assert model.one.weight.calls == 1

@@ -1773,6 +1773,26 @@ def test_modules_that_a_forward_is_the_first_to_import(
     assert globals().pop("SET_BY_AN_IMPORT") == 1
 
 
+def test_what_asks_whether_torch_traces_and_is_imported_first_by_a_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds that torch does, which is not so afterwards."""
+
+    class Importing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            traces: Any = importlib.import_module("late_d").traces
+            return x + 1 if traces() else x @ x.T
+
+    text = "import torch\ndef traces():\n    return torch._guards.TracingContext.try_get() is not None\n"
+    (tmp_path / "late_d.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "late_d", raising=False)
+    profile = opgraph.profile(Importing(), torch.randn(2, 2), tracer="export")
+    assert {node.op for node in profile.graph.nodes} == {"input", "add", "output"}
+    assert torch._guards.TracingContext.try_get() is None
+    assert not [r for r in profile.remarks if r.code == "state"]
+
+
 def _new_globals(_: Any) -> None:
     own = THIS
     own.NEW_GLOBAL = 1

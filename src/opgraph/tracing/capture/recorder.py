@@ -535,16 +535,20 @@ class Recorder:
         return value
 
     def copied(self, weight: Tensor) -> torch.nn.Parameter:
-        """A copy of a real weight, which stands for it from now on."""
+        """A copy of a real weight, of its class, with its attributes, which stands for it from now on."""
         guard = self.capture.guard
         if guard is not None:
             guard.spends(stored_bytes(weight))
-        made = torch.nn.Parameter(weight.detach().clone())
+        made, cls = torch.nn.Parameter(weight.detach().clone()), type(weight)
+        if type(made) is torch.nn.Parameter and issubclass(cls, torch.nn.Parameter):
+            made = Tensor._make_subclass(cls, made.detach(), True)  # noqa: FBT003
+        known = vars(made)
+        known.update((k, v) for k, v in vars(weight).items() if k not in known)
         if guard is not None:
             guard.owns(made)
-        known = self.weights.name_of(weight)
-        if known is not None:
-            self.weights.stands_for(made, known)
+        name = self.weights.name_of(weight)
+        if name is not None:
+            self.weights.stands_for(made, name)
         self.capture.memory.ignore(made)
         return made
 

@@ -25,6 +25,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch import _guards
 from torch._C import DispatchKey
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 from torch._library.simple_registry import singleton
@@ -796,6 +797,17 @@ def _note_back(module: Any, path: str, found: Any, before: Any) -> None:
     (found.extend if hasattr(found, "extend") else found.update)(before)
 
 
+def _traced() -> dict[str, Any]:
+    """What torch traces and compiles at the moment, in this thread."""
+    return dict(vars(_guards._TLS))
+
+
+def _traced_back(before: dict[str, Any]) -> None:
+    now = vars(_guards._TLS)
+    now.clear()
+    now.update(before)
+
+
 _SMALLEST = [sys.float_info.min]
 
 
@@ -842,6 +854,7 @@ _FIXED: tuple[Setting, ...] = (
     (torch._C._get_privateuse1_backend_name, _renamed),
     (torch._C._autograd._profiler_enabled, _profiles),
     (_transforms, _untransformed),
+    (_traced, _traced_back),
     *((sys.getdlopenflags, sys.setdlopenflags) for _ in range(hasattr(sys, "setdlopenflags"))),
     (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), vars(torch._tensor_str.PRINT_OPTS).update),
     (lambda: list(os.environ._data.items()), _environment),  # type: ignore[attr-defined]
