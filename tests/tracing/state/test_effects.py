@@ -26,6 +26,7 @@ from abc import ABC
 from collections.abc import Callable
 from contextlib import suppress
 from logging.handlers import QueueHandler, QueueListener
+from multiprocessing.pool import ThreadPool
 from os import remove as _remove
 from pathlib import Path
 from queue import Queue
@@ -374,6 +375,13 @@ def test_a_stream_that_others_hold_is_heard(name: str, tmp_path: Path, capsys: A
     assert "hello" in getattr(capsys.readouterr(), name[3:])
     assert vars(stream) == kept
     assert not said(lambda _: logger.isEnabledFor(logging.INFO), tmp_path)
+
+
+def test_a_pool_of_threads_sends_nothing(tmp_path: Path) -> None:
+    """It tells itself through a pipe that it has done what it was given."""
+    with ThreadPool(1) as pool:
+        notes = said(lambda _: pool.map(abs, range(3)), tmp_path)
+    assert not any("connection" in note for note in notes)
 
 
 def test_what_is_written_to_a_program_is_said(tmp_path: Path) -> None:

@@ -405,6 +405,11 @@ def _sent(*_: Any, **__: Any) -> str | None:
     )  # a loop wakes itself
 
 
+def _handed(*_: Any, **__: Any) -> str | None:
+    above = sys._getframe(2).f_back  # a pool wakes itself
+    return None if above and above.f_globals.get("__name__") == "multiprocessing.pool" else ""
+
+
 def _nothing(*_: Any, **__: Any) -> str:
     return ""
 
@@ -452,7 +457,7 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("torch.serialization", "_open_zipfile_writer", _WROTE, _to_file),
     *(("os", name, "wrote to the descriptor", _first) for name in (
         "write", "writev", "pwrite", "pwritev", "sendfile")),
-    *(("multiprocessing.connection", f"_ConnectionBase.{name}", "sent through a connection", _nothing)
+    *(("multiprocessing.connection", f"_ConnectionBase.{name}", "sent through a connection", _handed)
       for name in ("send", "send_bytes")),
     *(("torch._C._distributed_c10d", f"Store.{name}", "changed a store of torch.distributed", _nothing)
       for name in ("set", "add", "append", "compare_set", "multi_set", "delete_key", "queue_push")),
