@@ -202,7 +202,7 @@ def record(
                 memory_limit=memory_limit,
                 ceiling=ceiling,
                 gradients=gradients,
-                plain=capture is forward,
+                plain=tracer == "eager",
             ) as stage:
                 substitutes = Substitutes(target, real=real, spread=spread, placed=placed)
                 with substitutes.unrefused():

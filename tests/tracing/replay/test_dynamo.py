@@ -9,6 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -400,3 +401,9 @@ def test_numbers_in_memory_are_known_of_a_cpu_alone() -> None:
 
     assert [breaks("cpu"), breaks("cuda:9.0")] == [0, 1]
     assert breaks("cpu", Backend(lambda *_: None, lambda *_: None)) == 1
+
+
+def test_a_forward_that_is_no_function_is_captured() -> None:
+    model = nn.Sequential(nn.Linear(4, 3))
+    model.forward = partial(type(model).forward, model)  # type: ignore[method-assign]
+    assert opgraph.profile(model, torch.randn(2, 4), tracer="dynamo").totals.flops == 48

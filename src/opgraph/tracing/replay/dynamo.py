@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MethodType
 from typing import Any
 from unittest.mock import patch
 
@@ -106,7 +106,7 @@ def entry(module: nn.Module) -> Callable[..., Any]:
     torch itself needs a frame around it, since the frames of torch are skipped."""
     from torch._dynamo import external_utils, trace_rules
 
-    if trace_rules.check(module.forward):
+    if isinstance(module.forward, MethodType) and trace_rules.check(module.forward):
         wrapped: Callable[..., Any] = external_utils.wrap_inline(module)
         return wrapped
     call: Callable[..., Any] = module.__call__
