@@ -2306,7 +2306,7 @@ class Late(Exception):
 @pytest.mark.parametrize(
     "place",
     ["state.guard.Reach.of", "state.guard.Effects.begin", "base.set_eval", "base.stand_in",
-     "base.build", "state.guard._write_back", "state.guard.Effects.end"],
+     "base.build", "state.guard.write_back", "state.guard.Effects.end"],
 )  # fmt: skip
 @pytest.mark.slow
 def test_an_interrupt_outside_of_forward_waits_until_all_is_put_back(
