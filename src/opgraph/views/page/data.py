@@ -372,7 +372,7 @@ class _Times:
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,
             "memory": [need.needed, round(need.capacity)],
-            "seconds": found.seconds,
+            "seconds": _digits(found.seconds),
             "limit": found.limiting if found.limit == "host" else "",
             "queues": {name: self.taken(queue) for name, queue in found.by_queue.items()},
             "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
@@ -411,8 +411,13 @@ def _next(profile: ProfileRecord) -> list[list[str]]:
 
 def _microseconds(seconds: float, digits: int = DIGITS) -> float:
     """In so many digits, and without a fraction where there is none: a page has thousands of them."""
-    found = float(f"{seconds * 1e6:.{digits}g}")
+    found = _digits(seconds * 1e6, digits)
     return int(found) if found.is_integer() else found
+
+
+def _digits(value: float, digits: int = DIGITS) -> float:
+    """So many digits: how sums are rounded beyond that is Python's own business, and other from 3.12 on."""
+    return float(f"{value:.{digits}g}")
 
 
 def _text(kinds: Sequence[int]) -> str | list[int]:
