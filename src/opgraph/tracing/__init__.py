@@ -112,7 +112,7 @@ def _differences(plain: Graph, other: Graph) -> str:
     return " and ".join(
         f"{abs(b / a - 1) * 100:.2g} % {'more' if b > a else 'fewer'} {what}"
         if a
-        else f"{b:,} {what}"
+        else f"{b:,} more {what}"
         for what, a, b in pairs
         if a != b
     )
