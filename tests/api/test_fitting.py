@@ -15,6 +15,7 @@ from opgraph.cli import main
 from opgraph.hardware import Device, device
 from opgraph.hardware.devices import Figure
 from opgraph.record.errors import OpgraphError
+from opgraph.views.text.explain import facts_of
 
 
 def small(capacity: float) -> Device:
@@ -120,3 +121,20 @@ def test_a_search_that_ends_before_the_device_is_full_does_not_say_that_more_doe
     (batch,) = found.largest
     assert (batch.size, batch.value, batch.next_needed) == ("batch_size", 16, None)
     assert batch.reason == "more was not looked for"
+
+
+@pytest.mark.slow
+def test_all_say_the_same_of_whether_it_fits():
+    """A batch whose weights and peak are less than there is, and all that a process needs is not."""
+    answer = fitting("gpt2", hardware="l4")
+    batch = next(each.value for each in answer.largest if each.size == "batch_size") + 1
+    profile = opgraph.profile("gpt2", batch_size=batch)
+    on = profile.on("l4")
+    assert on.peak_memory < on.device.capacity
+    said = fitting("gpt2", hardware="l4", batch_size=batch)
+    assert (said.fits, on.fits) == (False, False)
+    assert said.layout.tensor * said.layout.pipeline > 1
+    swept = opgraph.sweep("gpt2", batch_size=[batch - 1, batch], hardware="l4")
+    assert [p.values["memory_share"] > 1 for p in swept.points] == [False, True]
+    assert opgraph.compare(profile, profile, hardware="l4", fail_if="memory_share > 100%").broken
+    assert any("it does not fit" in fact.text for fact in facts_of(on, "gpt2"))

@@ -314,6 +314,14 @@ def test_where_all_that_a_model_takes_is_given_nothing_is_said_to_be_guessed() -
         opgraph.profile(_OfABatch(), input_overrides={"batch..image": "2x3"})
 
 
+def test_a_list_has_all_of_its_parts_and_none_twice() -> None:
+    given = {name: shape for name, shape in _BATCH.items() if name != "batch.more.boxes.0"}
+    with pytest.raises(InputError, match=r"batch\.more\.boxes\.0 is not given"):
+        opgraph.profile(_OfABatch(), input_overrides=given)
+    with pytest.raises(InputError, match="x was given twice"):
+        opgraph.profile("resnet18", input_overrides=[("x", "1x3x64x64"), ("x", "1x3x32x32")])
+
+
 @pytest.mark.parametrize("name", ["batch", "batch.image.left", "batch.more"])
 def test_a_part_and_the_whole_are_not_both_given(name: str) -> None:
     for given in ({**_BATCH, name: "1x3"}, {name: "1x3", **_BATCH}):

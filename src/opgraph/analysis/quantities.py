@@ -82,7 +82,7 @@ def _throughput(costed: CostedRecord) -> float | None:
 
 
 def _memory_share(costed: CostedRecord) -> float | None:
-    return None if costed.device is None else costed.peak_memory / costed.device.capacity
+    return None if costed.fit is None else costed.fit.needed / costed.fit.capacity
 
 
 def _bound(bound: Bound) -> Quantity:

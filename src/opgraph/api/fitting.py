@@ -115,7 +115,7 @@ def fitting(
     plan = None
     if whole > on.capacity and asked.mode != "train":  # of training, `plan` finds layouts
         held = 0 if run.cache is None else run.cache.bytes
-        plan = smallest_plan(run.graph, on, cache=held)
+        plan = smallest_plan(run.graph, on, cache=held, fewest=2)
     sizes = ("batch_size", "context_len" if Mode(asked.mode).generates else "seq_len")
     found = []
     for size in sizes:

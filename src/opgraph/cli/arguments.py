@@ -325,7 +325,6 @@ def view_from(
     Raises `RenderError` where two are asked for, where the file cannot be written, for an option that the
     view would not heed, and where it needs one that is not there.
     """
-    from opgraph.record.files import ensure_writable
     from opgraph.views import view_for, view_named
 
     given = _answers(args)
@@ -353,7 +352,8 @@ def view_from(
     on = ("hardware",) if getattr(args, "hardware", None) else ()
     view.check_values(view_options(args, view), on, flag)
     if args.output is not None:
-        ensure_writable(args.output)
+        is_profile = (view.name, result) == ("json", "costed")
+        ensure_nothing_is_lost(args, PROFILE if is_profile else None)
     return view
 
 
@@ -376,7 +376,7 @@ def _answers(args: argparse.Namespace) -> list[str]:
 def form_of(args: argparse.Namespace, known: tuple[str, ...] = (), command: str = "") -> str | None:
     """The suffix of the form that is asked for, of those that a command writes by itself; None for a
     terminal. Raises `RenderError`."""
-    from opgraph.record.files import ensure_writable, suffix_of
+    from opgraph.record.files import suffix_of
 
     given = _answers(args)
     form = getattr(args, "format", None)
@@ -391,8 +391,49 @@ def form_of(args: argparse.Namespace, known: tuple[str, ...] = (), command: str 
     if given[0] != "output":
         return f".{given[0]}"
     suffix = suffix_of(args.output, known, command)
-    ensure_writable(args.output)
+    ensure_nothing_is_lost(args)
     return suffix
+
+
+PROFILE = '"format": "opgraph-profile"'
+"""By which a saved profile is told, near its beginning."""
+_HEAD = 400
+
+
+def ensure_nothing_is_lost(args: argparse.Namespace, same: str | None = None) -> None:
+    """Find out before the work whether the output can be written, and that this replaces nothing that is
+    read, no saved profile and no code or text of a person's own. What was made by the same command before,
+    which is told by the text that is the `same` in its beginning, may be made anew.
+
+    Raises `RenderError` where it would.
+    """
+    from opgraph.record.files import ensure_writable
+
+    ensure_writable(args.output)
+    target = Path(args.output)
+    if not target.is_file():
+        return
+    with target.open("rb") as file:
+        head = file.read(_HEAD).decode("utf-8", "replace")
+    if same is not None and same in head:
+        return
+    words = [part for word in typed_without(args, "output") for part in (word, *word.split())]
+    named = {
+        name for word in words for name in (word, word.partition("=")[2], word.rpartition(":")[0])
+    }
+    if any(_is_file(name, target) for name in named if name):
+        raise RenderError(f"{args.output} is read, and would be lost", hint="name another file")
+    if PROFILE in head or (same is not None and target.suffix in (".py", ".md")):
+        what = "a saved profile" if PROFILE in head else "there, and opgraph did not make it"
+        raise RenderError(f"{args.output} is {what}: it would be lost",
+                          hint="name another file, or remove it before")  # fmt: skip
+
+
+def _is_file(name: str, target: Path) -> bool:
+    try:
+        return Path(name).samefile(target)
+    except (OSError, ValueError):
+        return False
 
 
 def typed_without(args: argparse.Namespace, *which: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from opgraph.cli.arguments import add_model, add_options, costed_from
+from opgraph.cli.arguments import add_model, add_options, costed_from, ensure_nothing_is_lost
 from opgraph.cli.output import answer, status_of
 from opgraph.options import PRECISION
 
@@ -20,11 +20,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.record.files import ensure_writable
+    from opgraph.record.files import suffix_of
     from opgraph.views.text.card import card
 
     if args.output is not None:
-        ensure_writable(args.output)
+        suffix_of(args.output, (".md",), "card")
+        ensure_nothing_is_lost(args, "opgraph_version:")
     costed = costed_from(args)
     answer(args.output, card(costed))
     return status_of(costed, shown=True)

@@ -8,6 +8,7 @@ from opgraph.cli.arguments import (
     add_model,
     add_options,
     costed_from,
+    ensure_nothing_is_lost,
     options_from,
     refuse_unheeded,
     view_from,
@@ -17,7 +18,7 @@ from opgraph.cli.output import answer, progress, say, say_remarks, status_of
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
 from opgraph.options import Options, Stage, names
 from opgraph.record.errors import RenderError
-from opgraph.record.files import ensure_writable, write_atomically
+from opgraph.record.files import write_atomically
 from opgraph.views import heeded, views_of
 
 EXAMPLES = """examples:
@@ -97,7 +98,7 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
             hint="json, csv and other views of a profile take every mode",
         )
     refuse_unheeded(args, {*names(Stage.BUILD, Stage.INPUTS), "mode", "tracer"}, exporter.name)
-    ensure_writable(args.output)
+    ensure_nothing_is_lost(args, "written by opgraph" if exporter.name == "python" else None)
     options = Options(**options_from(args))
     with progress():
         model, example = prepared(args.model, options=options)

@@ -160,7 +160,11 @@ def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
 
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
     insist(safe(f"error: the {failed.part} failed{where}: {profile.failure}", 500))
-    guessed = f"{GUESSED} (--input-shape, --input); " if GUESSED in profile.model.notes else ""
+    guessed = (
+        f"{GUESSED} (--input-shape, --input NAME=SHAPE, or NAME.KEY=SHAPE of a dictionary); "
+        if GUESSED in profile.model.notes
+        else ""
+    )
     insist(f"hint: {guessed}the graph holds what ran until then")
     return 1
 

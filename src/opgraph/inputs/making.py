@@ -51,7 +51,7 @@ def make_inputs(
             _put(context.made, name, _asked(context, name, spec))
     asked = {name.partition(".")[0] for name in request.overrides}
     for name in asked:
-        context.made[name] = _listed(context.made[name])
+        context.made[name] = _listed(name, context.made[name])
     context.drawn |= {name.partition(".")[0] for name in context.drawn}
     placeholders(context)
     args: list[Any] = []
@@ -171,13 +171,20 @@ def _put(made: dict[str, Any], name: str, value: torch.Tensor) -> None:
     holder[last] = value
 
 
-def _listed(value: Any) -> Any:
-    """The parts of an argument; where their names are numbers from 0 on they are those of a list."""
+def _listed(name: str, value: Any) -> Any:
+    """The parts of an argument; where their names are numbers they are those of a list, from 0 on. Raises
+    `InputError` where one of these is not there."""
     if not isinstance(value, dict):
         return value
-    parts = {name: _listed(part) for name, part in value.items()}
+    parts = {key: _listed(f"{name}.{key}", part) for key, part in value.items()}
+    if not all(map(str.isdecimal, parts)):
+        return parts
     numbers = [str(number) for number in range(len(parts))]
-    return [parts[number] for number in numbers] if set(numbers) == set(parts) else parts
+    for number in numbers:
+        if number not in parts:
+            raise InputError(f"{name}.{number} is not given, and {name} is a list by the others",
+                             hint="a list has all parts from 0 on")  # fmt: skip
+    return [parts[number] for number in numbers]
 
 
 def _asked(context: Context, whole: str, spec: TensorSpec) -> torch.Tensor:

@@ -346,9 +346,12 @@ class Named(Kind):
 
     def check(self, value: Any) -> dict[str, Any]:
         try:
-            given = dict(value)
+            given = dict(pairs := list(value.items() if isinstance(value, Mapping) else value))
         except (TypeError, ValueError):
             raise Unfit(f"{value!r:.40} is not a mapping of names to values") from None
+        for name in given if len(given) < len(pairs) else ():
+            if sum(other == name for other, _ in pairs) > 1:
+                raise Unfit(f"{name} was given twice", "it has one value")
         return {name: self._one(name, item, self.of.check) for name, item in given.items()}
 
     def _one(self, name: str, value: Any, make: Callable[[Any], Any]) -> Any:

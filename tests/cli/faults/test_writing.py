@@ -134,3 +134,44 @@ def test_a_file_is_whole_whenever_its_writers_are_killed(tmp_path: Path) -> None
             writer.kill()
             writer.communicate()
         whole(path)
+
+
+LOST = [
+    (["export", "{own}:build", "--input-shape", "2x4", "-o", "{own}"], "is read, and would be lost"),
+    (["compare", "{saved}", "{saved}", "-o", "{saved}"], "is read, and would be lost"),
+    (["explore", "{saved}", "-o", "{saved}"], "is read, and would be lost"),
+    (["export", "{saved}", "-o", "{saved}", "--format", "csv"], "is read, and would be lost"),
+    (["sweep", "{own}:build", "--input-shape", "2x4", "-o", "{saved}"], "is a saved profile"),
+    (["card", "{saved}", "-o", "{own}"], "card does not write .py"),
+    (["card", "{saved}", "-o", "{readme}"], "opgraph did not make it"),
+    (["export", "{own}:build", "--input-shape", "2x4", "-o", "{other_code}"], "did not make it"),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "why"), LOST)
+def test_nothing_that_a_person_has_is_lost(words: list[str], why: str, tmp_path: Path) -> None:
+    code = "import torch\n\ndef build():\n    return torch.nn.Linear(4, 4)\n"
+    held = {"own": "own.py", "other_code": "other.py", "readme": "README.md", "saved": "saved.json"}
+    files = {name: tmp_path / file for name, file in held.items()}
+    for name in ("own", "other_code"):
+        files[name].write_text(code)
+    files["readme"].write_text("# mine\n")
+    files["saved"].write_bytes(Path(GPT2).read_bytes())
+    before = {name: file.read_bytes() for name, file in files.items()}
+    done = opgraph(*(word.format(**files) for word in words))
+    assert done.returncode == 2
+    assert why in complaint(done)
+    assert {name: file.read_bytes() for name, file in files.items()} == before
+
+
+@pytest.mark.slow
+def test_what_a_command_made_is_made_anew(tmp_path: Path) -> None:
+    for words in (["card", GPT2, "-o", str(tmp_path / "card.md")],
+                  ["export", "torch.nn:Linear", "--model-arg", "in_features=4", "--model-arg",
+                   "out_features=4", "--input-shape", "2x4", "-o", str(tmp_path / "graph.py")],
+                  ["profile", GPT2, "-o", str(tmp_path / "same.json")],
+                  ["profile", str(tmp_path / "same.json"), "-o", str(tmp_path / "same.json")]):  # fmt: skip
+        for _ in range(2):
+            done = opgraph(*words)
+            assert done.returncode == 0, done.stderr

@@ -205,13 +205,13 @@ def parallel(
     )  # fmt: skip
 
 
-def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:
-    """The layout of the fewest devices on which a graph fits, and of those the one with the most tensor
-    parallelism, which is at most a node's; None where none does."""
+def smallest(graph: Graph, device: Device, *, cache: int = 0, fewest: int = 1) -> Plan | None:
+    """The layout of the fewest devices (`fewest` or more) on which a graph fits, and of those the one
+    with the most tensor parallelism, which is at most a node's; None where none does."""
     found = sharding(graph)
     widths = [n for n in divisors(found) if n <= device.node] if found.sizes else [1]
     weights = sum(p.bytes for p in graph.parameters)
-    least = max(1, ceil(weights / (device.capacity - device.context)))
+    least = max(fewest, ceil(weights / (device.capacity - device.context)))
     most = max(widths) * max(1, len(blocks(graph)))
     for devices in range(least, most + 1):
         for width in sorted(widths, reverse=True):

@@ -93,7 +93,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         ("bound", bound.value, waits, "explore"),
         ("peak_memory", costed.peak_memory,
          f"{units.size(costed.peak_memory)} are alive at most: {units.size(costed.memory.peak)} beside the "
-         "weights", " --memory"),
+         f"weights{_room(costed)}", " --memory"),
         ("coverage", t.coverage,
          f"{units.percent(t.coverage)} of {units.plural(t.kernels, 'kernel')} in "
          f"{units.plural(t.nodes, 'node')} have a known cost"
@@ -112,6 +112,14 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         return readable(value) if isinstance(value, str) else value
 
     return [Fact(name, plain(value), readable(text), command(m)) for name, value, text, m in found]
+
+
+def _room(costed: CostedRecord) -> str:
+    """Whether it fits into the memory of a device, with all that a process takes there."""
+    if (need := costed.fit) is None:
+        return ""
+    what = "fits" if need.fits else "does not fit"
+    return f"; with all else {units.size(need.needed)} of {units.size(need.capacity)}: it {what}"
 
 
 def explained(facts: list[Fact], width: int = 120) -> str:

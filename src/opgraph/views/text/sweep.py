@@ -99,7 +99,7 @@ def _fitting(sweep: SweepRecord, name: str, capacity: float) -> str:
     large = [p for p in ran if (p.values.get("memory_share") or 0.0) > 1]
     has = f"{units.size(capacity)} of the {name}"
     if not large:
-        return f"All sizes fit in the {has} (used: weights and peak)."
+        return f"All sizes fit in the {has}."
     return f"{len(large)} of {units.plural(len(ran), 'size')} do not fit in the {has} (used above 100 %)."
 
 
