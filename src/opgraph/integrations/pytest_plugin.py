@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -31,6 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the profiles that models are held to anew",
     )
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what `--opgraph-update` wrote, by folder."""
+    folders = Counter(_short(file.parent) for file in config.stash.get(_WRITTEN, []))
+    for folder, count in folders.items():
+        what = f"{count} profile{'s' if count > 1 else ''}"
+        terminalreporter.write_line(f"opgraph: wrote {what} to {folder}, to be committed")
+
+
+_WRITTEN: pytest.StashKey[list[Path]] = pytest.StashKey()
 
 
 class Profiler:
@@ -62,6 +76,7 @@ class Profiler:
         if self._node.config.getoption("--opgraph-update"):
             file.parent.mkdir(exist_ok=True)
             profile.save(file)
+            self._node.config.stash.setdefault(_WRITTEN, []).append(file)
             return
         if not file.exists():
             pytest.fail(
