@@ -131,6 +131,18 @@ def test_a_file_that_holds_no_model(name: str, hint: str, tmp_path: Path) -> Non
     assert hint in (caught.value.hint or "")
 
 
+def test_what_a_file_defines_is_said_where_a_model_is_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nets.py").write_text("import torch\nfrom torch import nn\n\nclass Net(nn.Module): ...\n\n"
+                               "def build(): return Net()\n")  # fmt: skip
+    for spec in ("nets.py", "nets.py:Nowt"):
+        with pytest.raises(SourceError) as caught:
+            resolve(spec)
+        assert "it has Net, build" in (caught.value.hint or "")
+
+
 def test_a_function_that_returns_a_model_among_others(tmp_path: Path) -> None:
     file = tmp_path / "several.py"
     file.write_text("from torch import nn\n\n\ndef build():\n    return None, nn.Linear(2, 2)\n")

@@ -199,6 +199,8 @@ def _inside(home: Any, name: str, where: str) -> Any:
     for part in name.split("."):
         if not hasattr(home, part):
             names = [n for n in vars(home) if not n.startswith("_")]
+            own = getattr(home, "__name__", None)  # what it defines before what it imports
+            names.sort(key=lambda n: getattr(getattr(home, n), "__module__", None) != own)
             hint = did_you_mean(part, names) or (
                 f"it has {', '.join(names[:8])}" if names else None
             )

@@ -192,12 +192,26 @@ def _is_there(source: Source) -> bool:
 
 def _no_model_in(file: str) -> SourceError:
     """What to raise for a file that is there, and that no source can read."""
+    made = _defined_in(file) if file.endswith(".py") else []
+    some = f" (it has {', '.join(made[:8])})" if made else ""
     hint = {
-        ".py": f"name what makes the model in it: {file}:build",
+        ".py": f"name what makes the model in it: {file}:{made[0] if made else 'build'}{some}",
         ".json": "a saved profile has costs and no model: give the model's name, or in Python "
         f"opgraph.load({file!r})",
     }.get(Path(file).suffix, _READABLE)
     return SourceError(f"{file} is no file that holds a model", hint=hint)
+
+
+def _defined_in(file: str) -> list[str]:
+    """The classes and functions that code defines, which is read and not run."""
+    import ast
+
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return [each.name for each in body if isinstance(each, kinds) and each.name[0] != "_"]
 
 
 def _looks_like_a_repository(spec: str) -> bool:
