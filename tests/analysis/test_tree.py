@@ -199,6 +199,29 @@ def test_calls_of_one_module_are_told_apart_and_parameters_count_once() -> None:
     assert tree.total(Metric.PARAMETERS, tree.root) == profile.totals.parameters == 99
 
 
+class Partly(nn.Module):
+    """Of a list two layers run, another module not at all, and of a third the parent uses a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.off = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
+        self.part = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers[1](self.layers[0](x)) @ self.part.weight
+
+
+def test_what_never_runs_is_one_module_the_outermost() -> None:
+    profile = opgraph.profile(Partly(), torch.ones(2, 4))
+    tree = build_tree(profile.graph)
+    assert [(m.path, m.cls, m.parameters) for m in tree.idle] == [
+        ("", "Partly", 3), ("layers.2", "Linear", 20), ("off", "Sequential", 40), ("part", "Linear", 4),
+    ]  # fmt: skip
+    assert tree.total(Metric.PARAMETERS, tree.root) == profile.totals.parameters == 123
+
+
 class Pyramid(nn.Module):
     """One head on maps of two sizes, as detectors have it."""
 

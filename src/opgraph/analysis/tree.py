@@ -11,10 +11,10 @@ whole that is. Views choose what they show of it; none folds or sums by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate, islice, takewhile
 from operator import sub
 
 from opgraph.analysis.calls import Item, ItemKind, items_of, with_ranges
@@ -80,8 +80,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class IdleModule:
-    """A module with parameters that no node uses. They count for the item `owner`, the innermost that runs
-    around the module, and for those above it."""
+    """A module with parameters that no node uses, the outermost of which nothing runs. They count for the
+    item `owner`, the innermost that runs around the module, and for those above it."""
 
     path: str
     cls: str
@@ -293,23 +293,28 @@ class Tree:
             return ()
         used = {name for node in self.nodes for name in node.parameters}
         unused: dict[str, int] = {}
+        works = {""}  # the modules that run, or whose parameters others use, and those around them
         for p in self.graph.parameters:
-            if p.kind == "parameter" and used.isdisjoint((p.name, *p.tied)):
+            if not used.isdisjoint((p.name, *p.tied)):
+                works.update(around(p.scope))
+            elif p.kind == "parameter":
                 unused[p.scope] = unused.get(p.scope, 0) + p.numel
         runs: dict[str, int] = {}
         for item in self.items if unused else ():
             if item.path and item.kind is not ItemKind.FOLD:
                 runs.setdefault(item.path, item.id)
-        scope = self.graph.scope
-        return tuple(
-            IdleModule(
-                path,
-                scope[path].cls if path in scope else "",
-                count,
-                next((runs[p] for p in around(path) if p in runs), 0),
-            )
-            for path, count in unused.items()
-        )
+        works.update(above for path in runs for above in around(path))
+        found: dict[str, IdleModule] = {}
+        for path, count in unused.items():
+            *_, whole = (path, *takewhile(lambda p: p not in works, around(path)))
+            known = found.get(whole)
+            if known is None:
+                cls = self.graph.scope[whole].cls if whole in self.graph.scope else ""
+                owner = next((runs[p] for p in around(path) if p in runs), 0)
+                found[whole] = IdleModule(whole, cls, count, owner)
+            else:
+                found[whole] = replace(known, parameters=known.parameters + count)
+        return tuple(found.values())
 
     def repeats(self) -> tuple[Item, ...]:
         """The outermost folds of modules, costliest first."""

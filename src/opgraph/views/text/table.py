@@ -209,7 +209,8 @@ def _idle(tree: Tree, item: Item) -> Iterator[tuple[str, str, int]]:
     for idle in tree.idle:
         if idle.owner in owners:
             path = owners[idle.owner]
-            name = idle.path.removeprefix(f"{path}.") if path else idle.path
+            own = idle.path == path
+            name = "its own" if own else idle.path.removeprefix(f"{path}." if path else "")
             found[name, idle.cls] = found.get((name, idle.cls), 0) + idle.parameters
     yield from ((name, cls, count) for (name, cls), count in found.items())
 
