@@ -93,7 +93,7 @@ def test_importing_does_not_import_torch():
         (["profile", "nowhere.py:build"], "there is no file nowhere.py", "looked for in /"),
         (["profile", str(Path(__file__).parent)], "has no config.json", "save_pretrained"),
         (["profile", "no.such:Model"], "there is no module no.such", "folder/file.py:build"),
-        (["profile", __file__], "no file that holds a model", f"{__file__}:build"),
+        (["profile", __file__], "no file that holds a model", f"{__file__}:run (it has run, "),
         (["profile", "resnet18.onnx"], "no source knows a model resnet18.onnx", "resnet18"),
         (["profile", "x" * 5000 + ".json"], "cannot read", ""),
         (["profile", "resnet18", "--sort", "colour"], "colour", "flops"),
