@@ -1790,7 +1790,9 @@ def test_what_asks_whether_torch_traces_and_is_imported_first_by_a_forward(
     profile = opgraph.profile(Importing(), torch.randn(2, 2), tracer="export")
     assert {node.op for node in profile.graph.nodes} == {"input", "add", "output"}
     assert torch._guards.TracingContext.try_get() is None
-    assert not [r for r in profile.remarks if r.code == "state"]
+    assert not [
+        r for r in profile.remarks if "is left in" in r.text
+    ]  # torch 2.14 leaves one of its own
 
 
 def _new_globals(_: Any) -> None:
