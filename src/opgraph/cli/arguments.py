@@ -402,8 +402,8 @@ _HEAD = 400
 
 def ensure_nothing_is_lost(args: argparse.Namespace, same: str | None = None) -> None:
     """Find out before the work whether the output can be written, and that this replaces nothing that is
-    read, no saved profile and no code or text of a person's own. What was made by the same command before,
-    which is told by the text that is the `same` in its beginning, may be made anew.
+    read and no saved profile. Where what the command makes is told by a text in its beginning that is the
+    `same` each time, that may be made anew, and no code or Markdown of a person's own is replaced.
 
     Raises `RenderError` where it would.
     """
