@@ -102,6 +102,12 @@ def measured_profile(
                     f"{profile.model.name} was traced, and the copy of it that is to be measured failed: "
                     f"{first_line(error)}"
                 ) from error
+        if guard.met and steps is None:
+            raise TraceError(
+                f"{profile.model.name} exchanges tensors with other ranks, and each would stop when its "
+                "own median is steady",
+                hint="measure as many steps on every rank (steps=20)",
+            )
         run = measured(profile, step, where, steps)
     return replace(profile, measured=run)
 

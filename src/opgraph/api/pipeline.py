@@ -201,8 +201,9 @@ def profiled(
         return _laid_out(model, inputs, kwargs, asked)
     built, example = prepared(model, inputs, kwargs, asked)
     from opgraph.sources.weightless import one_request
+    from opgraph.tracing.state.meeting import waits_once
 
-    with one_request():
+    with one_request(), waits_once():
         found = _profiled(built, example, asked, inputs is None and kwargs is None)
     return counted(found, asked.count)
 

@@ -63,7 +63,11 @@ def check(
         return replace(found, trials=told)
     from opgraph.checking.counters import readings
 
-    return replace(found, trials=told, readings=readings(built, example))
+    kernels = (
+        k for t in told if t.profile is not None for n in t.profile.graph.nodes for k in n.kernels
+    )
+    exchanged = any(k.collective is not None for k in kernels)
+    return replace(found, trials=told, readings=readings(built, example, exchanged=exchanged))
 
 
 def _asked(tracer: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError, first_line
 from opgraph.record.turns import turn
 from opgraph.sources.base import Model
+from opgraph.sources.ranks import is_pretended
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.replay.replay import plain_result
@@ -146,14 +147,17 @@ PEERS: dict[str, tuple[Literal["MACs", "FLOPs"], Counter]] = {
 """The counters by the name of their package, with what they count in."""
 
 
-def readings(model: Model, example: Example) -> tuple[Reading, ...]:
-    """The figures of all counters that are installed."""
+def readings(model: Model, example: Example, *, exchanged: bool = False) -> tuple[Reading, ...]:
+    """The figures of all counters that are installed. Where ranks exchanged something there are none: each
+    counter has its own way to run a model, and what one rank sends meets what the others do next."""
     installed = [name for name in PEERS if find_spec(name) is not None]
     if not installed:
         return ()
     size = sum(p.numel() * p.element_size() for p in model.module.parameters())
+    why = "would exchange tensors with other ranks" if exchanged and not is_pretended() else None
     if size > LARGEST:
         why = f"needs the weights in memory ({size / 2**30:.1f} GiB; up to {LARGEST / 2**30:.0f} are tried)"
+    if why is not None:
         return tuple(Reading(n, _version(n), PEERS[n][0], error=why) for n in installed)
     try:
         module = materialized(model)

@@ -3,7 +3,8 @@ buffer, and who is in the group. Arguments are found by the names that schemas g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -109,6 +110,14 @@ def written_by(operator: str, named: dict[str, Any]) -> Any:
     return () if pick is None else pick(named, [])
 
 
+@cache
+def exchanges(func: Any) -> bool:
+    """Whether an operator sends something to other ranks, or waits for them."""
+    schema = getattr(func, "_schema", None)
+    known = None if schema is None else COLLECTIVES.get(schema.name.replace("::", "."))
+    return known is not None and known[0] not in TRANSFERS
+
+
 def collective_of(operator: str, named: dict[str, Any], results: list[Tensor]) -> Collective:
     """What a call exchanges: `named` are its arguments by the names of its schema."""
     kind, pick = COLLECTIVES[operator]
@@ -146,17 +155,23 @@ def _tensors(item: Any) -> list[Tensor]:
     return [t for part in item for t in _tensors(part)] if isinstance(item, (list, tuple)) else []
 
 
-def _group(named: dict[str, Any]) -> tuple[list[int], str]:
-    """The numbers of the ranks in the group of a call, and what its dimension of a mesh is called."""
+def group_of(named: Mapping[str, Any]) -> Any:
+    """The process group of a call, by its arguments; None if it names none."""
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import _resolve_process_group
 
     group = named.get("process_group")
-    if group is None:
-        name = named.get("group_name")
-        group = _resolve_process_group(name) if isinstance(name, str) else name
-    else:
-        group = dist.ProcessGroup.unbox(group)
+    if group is not None:
+        return dist.ProcessGroup.unbox(group)
+    name = named.get("group_name")
+    return _resolve_process_group(name) if isinstance(name, str) else name
+
+
+def _group(named: dict[str, Any]) -> tuple[list[int], str]:
+    """The numbers of the ranks in the group of a call, and what its dimension of a mesh is called."""
+    import torch.distributed as dist
+
+    group = group_of(named)
     said = str(getattr(group, "group_desc", "") or "")
     return dist.get_process_group_ranks(group), said.removeprefix(
         "mesh_"

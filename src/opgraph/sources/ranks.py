@@ -416,6 +416,11 @@ def works_of(out: Any) -> list[Any]:
     return [dist.Work.unbox(o) for o in found if isinstance(o, torch.ScriptObject)]
 
 
+def is_fake_work(work: Any) -> bool:
+    """Whether a collective is only pretended."""
+    return type(work).__name__ == "FakeWork"
+
+
 def is_pretended() -> bool:
     """Whether other ranks are only pretended, by opgraph or by who asks for the profile."""
     import torch.distributed as dist

@@ -56,7 +56,7 @@ from opgraph.tracing.fake.tensors import (
 )
 from opgraph.tracing.fake.types import dress, true_types, unasked
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile, undistribute
-from opgraph.tracing.state.guard import Guard, OutOfMemory
+from opgraph.tracing.state.guard import Guard, Stopped
 from opgraph.tracing.state.leaks import leaks, modes_made
 from opgraph.tracing.state.process import cast_anew
 from opgraph.tracing.state.reach import Reach
@@ -222,7 +222,7 @@ def record(
             finally:
                 del raised  # it leads here
     seconds = time.perf_counter() - start
-    if isinstance(run.error, OutOfMemory):
+    if isinstance(run.error, Stopped):
         reason = TraceError(str(run.error))
         return Outcome(tracer, tensors, None, reason, seconds)
     notes = (*run.notes, *((GRADED,) if gradients else ()))
@@ -290,7 +290,7 @@ def _recorded(
             (t for n, t in named(module, args, kwargs) if n in stage.drawn), MADE_UP
         )
     result, error = recorder.run(lambda: run(recorder))
-    if isinstance(error, OutOfMemory):
+    if isinstance(error, Stopped):
         alive = recorder.release()
         stage.guard.settle(error)
         return _Recorded(None, error, alive=alive)

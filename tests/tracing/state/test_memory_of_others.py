@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Dict, List, Tuple  # noqa: UP035  (what torch scripts reads)
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -19,6 +21,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DataLoader, TensorDataset
 
 import opgraph
+from opgraph.record.errors import TraceError
+from opgraph.tracing.state import meeting
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 
@@ -103,9 +107,50 @@ def _late(rank: int, store: str) -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_comes_late_writes_to_nothing_afterwards(tmp_path: Path) -> None:
-    command = [sys.executable, __file__, str(tmp_path / "store")]
+    _of_two(_late, tmp_path)
+
+
+def _of_two(what: Callable[[int, str], None], folder: Path) -> None:
+    """Run in two processes, each of which is a rank."""
+    command = [sys.executable, __file__, what.__name__, str(folder / "store")]
     ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
     assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+
+
+def _alone(rank: int, store: str) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2,
+                            timeout=timedelta(seconds=60))  # fmt: skip
+    model = Held(lambda m, y: dist.all_reduce(m.parts[0].copy_(y.detach()[0])), asks=True)
+    result = model(X + rank)
+    for tracer in ("auto", "hybrid") if rank == 0 else ():
+        with (
+            patch.object(meeting, "PATIENCE", timedelta(seconds=2)),
+            pytest.raises(
+                TraceError, match="1 came to it within 2 seconds: profile it on every rank"
+            ),
+        ):
+            opgraph.profile(model, X, tracer=tracer)
+    assert torch.equal(model(X + rank), result)
+    assert torch.equal(model(X + rank), result)
+    for options in ({}, {"mode": "train", "loss": "sum"}):  # on every rank
+        assert opgraph.profile(model, X + rank, **options).tracing.tensors == "real"
+    assert {r.error for r in opgraph.check(model, X + rank).readings} == {
+        "would exchange tensors with other ranks"
+    }
+    with pytest.raises(TraceError, match="when its own median"):
+        opgraph.measure(model, X + rank, device="cpu")
+    assert (
+        len(opgraph.measure(model, X + rank, device="cpu", steps=3).profile.measured.repeats) == 3
+    )
+    assert torch.equal(model(X + rank), result)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_what_one_rank_profiles_alone_meets_no_others_next_exchange(tmp_path: Path) -> None:
+    """It is refused before it sends anything; on all of them it is profiled."""
+    _of_two(_alone, tmp_path)
 
 
 @pytest.mark.slow
@@ -254,4 +299,4 @@ def test_there_is_nothing_to_be_said_of_weights_that_fsdp_has_in_one(
 
 
 if __name__ == "__main__":
-    _late(int(sys.argv[2]), sys.argv[1])
+    globals()[sys.argv[1]](int(sys.argv[3]), sys.argv[2])

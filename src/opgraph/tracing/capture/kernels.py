@@ -37,6 +37,7 @@ from opgraph.sources.ranks import (
     current,
     exchange_alike,
     finished,
+    is_fake_work,
     is_pretended,
     is_spread,
     works_of,
@@ -579,13 +580,15 @@ class KernelCapture(TorchDispatchMode):
     ) -> Any:
         if any(map(is_wrapper, types)):
             return NotImplemented  # a subclass made of other tensors: those are what is computed on
-        if self.over or self.aside:
-            out = func(*args, **(kwargs or {}))
-            return self._at_work(func, args, out)
-        if func is _DEVICE and type(args[0]) is FakeTensor:
-            return args[0].fake_device
         kwargs = kwargs or {}
         operator, predictable = self._cache.operator(func)
+        plain = self.fake_mode is None or self.over or self.aside
+        if operator.category == "collective" and self.guard is not None and plain:
+            self.guard.exchanges(func, args, kwargs)
+        if self.over or self.aside:
+            return self._at_work(func, args, func(*args, **kwargs))
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
         if operator.name == "aten.record_stream":  # of a tensor that would be on a GPU
@@ -644,13 +647,11 @@ class KernelCapture(TorchDispatchMode):
         after the forward, which the guard waits for."""
         if func.namespace != "c10d":
             return out
-        for work in works_of(out):
-            if type(work).__name__ != "FakeWork":
-                if self.guard is not None:
-                    self.guard.exchanged(work)
-            elif func is _REDUCED:
-                self.works.append(finished(list(args[0])))
-                return (out[0], self.works[-1].boxed())
+        if self.guard is not None:
+            self.guard.exchanged(out)
+        if func is _REDUCED and any(map(is_fake_work, works_of(out))):
+            self.works.append(finished(list(args[0])))
+            return (out[0], self.works[-1].boxed())
         return out
 
     def raised(self, error: BaseException) -> None:

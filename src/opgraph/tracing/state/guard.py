@@ -10,10 +10,9 @@ import io
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
-from datetime import timedelta
 from functools import partial
 from logging import Logger
 from math import inf
@@ -26,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opgraph.costs.collectives import exchanges, group_of
 from opgraph.costs.count import touched_bytes
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record import units
@@ -33,6 +33,7 @@ from opgraph.record.errors import TraceError, first_line
 from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark, apart, leave
 from opgraph.record.turns import replaced, turn
+from opgraph.sources.ranks import is_fake_work, is_pretended, works_of
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
 from opgraph.tracing.fake.types import graded, is_told
@@ -42,6 +43,7 @@ from opgraph.tracing.state.effects import Effects, alone, of_ones_own
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
+from opgraph.tracing.state.meeting import PATIENCE, met
 from opgraph.tracing.state.memory import free_bytes
 from opgraph.tracing.state.process import (
     Settings,
@@ -71,8 +73,9 @@ _Place = tuple[int, int, torch.UntypedStorage]
 """Where some memory begins and ends, and what has it."""
 
 
-class OutOfMemory(BaseException):
-    """A run on real tensors needs more memory than it may take. A model is not to catch it."""
+class Stopped(BaseException):
+    """A run on real tensors may not go on: it needs more memory than it may take, or other ranks that do
+    not come. A model is not to catch it."""
 
 
 MEASURED = 1.0
@@ -88,8 +91,6 @@ HANDED_OUT = frozenset({
 _APPLY = Tensor.apply_
 _COUNTS = 1 << 12
 """Bytes that tensors have at most by which something is counted."""
-_PATIENCE = timedelta(minutes=1)
-"""For how long other processes are waited for."""
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
 _NoDispatch, _NoFunction = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
@@ -129,6 +130,7 @@ class Guard:
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
         self._under_way: list[Any] = []
+        self.met: set[str] = set()  # groups of ranks, by name
         self._handled = sys.exception()  # where the profile was asked for
         self.when_imported: Callable[[], None] = lambda: None
         self._depth = sys.getrecursionlimit()
@@ -318,10 +320,26 @@ class Guard:
             self.raised(error)
             raise error
 
-    def exchanged(self, work: Any) -> None:
-        """Something is exchanged with other processes, which may still go on when the run is over."""
-        self._under_way.append(work)
+    def exchanges(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+        """A call is about to exchange something with other ranks: before the first time, these meet. Of
+        fake tensors, and among ranks that are pretended, nothing is exchanged. Raises `Stopped` where they
+        do not meet, in this attempt or in one before."""
+        given = list(tensors_in_call(args, kwargs))
+        if is_pretended() or (given and all(type(t) is FakeTensor for t in given)):
+            return
+        schema = func._schema.arguments
+        group = group_of({a.name: v for a, v in zip(schema, args, strict=False)} | dict(kwargs))
+        if group is not None and group.group_name not in self.met:
+            with self._effects.unheard():
+                lacking = met(group)
+            if lacking is not None:
+                raise Stopped(lacking)
+            self.met.add(group.group_name)
         self._remark("forward exchanged tensors with other processes: that cannot be taken back")
+
+    def exchanged(self, out: Any) -> None:
+        """What a call exchanges with other ranks may still go on when the run is over."""
+        self._under_way += (work for work in works_of(out) if not is_fake_work(work))
 
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
@@ -420,7 +438,7 @@ class Guard:
     def _take(self, size: int) -> None:
         self.taken += size
         if self.taken > self.limit:
-            raise OutOfMemory(
+            raise Stopped(
                 f"the forward writes to {units.size(self.taken)} of tensors, and copies of them, to bring "
                 f"them back from, may take {units.size(self.limit)} (--memory-limit)"
             )
@@ -439,7 +457,7 @@ class Guard:
         at, too, which takes as long as a small operator does."""
         tensors = self.taken + live + (coming or 0)
         if tensors > self.limit or (coming is not None and self._is_full(coming)):
-            raise OutOfMemory(
+            raise Stopped(
                 f"a run on real tensors needs more than the {units.size(self.limit)} that it may take "
                 "(--memory-limit)"
             )
@@ -449,7 +467,7 @@ class Guard:
         if self._ceiling is None and self.limit >= MEASURED * 2**30 and (began := begun()):
             self._ceiling = began + self.limit
         if self._is_full(nodes * _NODE):
-            raise OutOfMemory(
+            raise Stopped(
                 f"its graph, of {nodes:,} operators so far, takes more than the "
                 f"{units.size(self.limit)} that it may (--memory-limit)"
             )
@@ -494,7 +512,7 @@ class Guard:
         """Let what is exchanged with other processes come to its end: it may write to what is kept."""
         while self._under_way:
             try:
-                self._under_way.pop().wait(_PATIENCE)
+                self._under_way.pop().wait(PATIENCE)
             except RuntimeError as error:
                 self._remark(
                     f"what forward exchanges with other processes goes on: {first_line(error)}"
@@ -668,7 +686,7 @@ def guarded(roots: Iterable[Any], *, heard: bool = True, device: str = "cpu") ->
         try:
             with guard.listening() if heard else guard.running():
                 yield guard
-        except OutOfMemory as error:
+        except Stopped as error:
             guard.settle(error)
             raise TraceError(str(error)) from error
         except BaseException as error:
@@ -723,7 +741,12 @@ class _Writes(TorchDispatchMode):
         ):
             self._guard.before(func, args, kwargs, self._made_here)
         try:
-            return func(*args, **kwargs)
+            if not exchanges(func):
+                return func(*args, **kwargs)
+            self._guard.exchanges(func, args, kwargs)
+            out = func(*args, **kwargs)
+            self._guard.exchanged(out)
+            return out
         except Exception as error:
             self._guard.raised(error)
             raise
