@@ -295,6 +295,39 @@ def test_what_others_compiled_stays_compiled() -> None:
     assert len(compilations) == 2
 
 
+class Broken(nn.Module):
+    """Has functions of its own behind a graph break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Layer()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        torch._dynamo.graph_break()
+        return _doubled(y)
+
+
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize("make", [Broken, lambda: nn.Linear(4, 4)])
+def test_what_was_compiled_of_the_model_itself_stays_compiled(make: Callable[[], Any]) -> None:
+    model, x = make(), torch.zeros(2, 4)
+    compiled = torch.compile(model, backend="eager")
+    compiled(x)
+    doubled = torch.compile(_doubled, backend="eager")
+    doubled(x)
+    code = _doubled.__code__
+    for given in (model, compiled):
+        opgraph.profile(given, x, tracer="dynamo")
+        with torch.compiler.set_stance("fail_on_recompile"):
+            compiled(x)
+            doubled(x)
+    assert _doubled.__code__ is code
+
+
 @pytest.mark.parametrize("warm_up", [False, True])
 @pytest.mark.parametrize("called", [False, True])
 def test_a_model_that_is_compiled_in_place_is_captured_as_it_is(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, FrameType, MethodType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 from unittest.mock import patch
 
@@ -107,8 +107,9 @@ def entry(module: nn.Module) -> Callable[..., Any]:
     from torch._dynamo import external_utils, trace_rules
 
     if isinstance(module.forward, MethodType) and trace_rules.check(module.forward):
-        wrapped: Callable[..., Any] = external_utils.wrap_inline(module)
-        return wrapped
+        wrapped: Any = external_utils.wrap_inline(module)
+        wrapped.__code__ = wrapped.__code__.replace()  # another's may be compiled, and all share it
+        return wrapped  # type: ignore[no-any-return]
     call: Callable[..., Any] = module.__call__
     return call
 
@@ -148,9 +149,29 @@ class Looked:
 
 
 @contextmanager
+def _as_if_new() -> Iterator[None]:
+    """Within, functions that somebody has compiled have copies of their code, and what Dynamo makes of
+    these ends with them: what it notes at a code cannot be taken back piece by piece."""
+    compiled = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+    functions = gc.get_objects() if torch._dynamo.eval_frame.cached_backends else ()
+    before = [
+        (f, f.__code__) for f in functions if type(f) is FunctionType and compiled(f.__code__)
+    ]
+    del functions
+    copies = {id(code): code.replace() for _, code in before}
+    try:
+        for function, code in before:
+            function.__code__ = copies[id(code)]
+        yield
+    finally:
+        for function, code in before:
+            function.__code__ = code
+
+
+@contextmanager
 def clean() -> Iterator[Looked]:
     """Dynamo with a memory of its own: nothing of it is left behind, and what others compiled stays
-    compiled, but for functions that the model runs, too. Each call is compiled for the sizes that it
+    compiled. Each call is compiled for the sizes that it
     really has, however often a module is called. Gives what must be told what is looked at."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch._dynamo")]
     levels = [logger.level for logger in loggers]
@@ -164,13 +185,16 @@ def clean() -> Iterator[Looked]:
         )  # the sizes seen so far, which decide what is dynamic
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)  # what is worth saying becomes a reason
-        with torch._dynamo.config.patch(
-            recompile_limit=_NO_LIMIT,
-            accumulated_recompile_limit=_NO_LIMIT,
-            automatic_dynamic_shapes=False,
-            assume_static_by_default=True,
-            suppress_errors=False,
-            run_gc_after_compile=False,  # see `_Fragments.compile`
+        with (
+            _as_if_new(),
+            torch._dynamo.config.patch(
+                recompile_limit=_NO_LIMIT,
+                accumulated_recompile_limit=_NO_LIMIT,
+                automatic_dynamic_shapes=False,
+                assume_static_by_default=True,
+                suppress_errors=False,
+                run_gc_after_compile=False,  # see `_Fragments.compile`
+            ),
         ):
             yield looked
     finally:
