@@ -313,6 +313,7 @@ def _doubled(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("make", [Broken, lambda: nn.Linear(4, 4)])
+@torch.no_grad()  # in grad mode Dynamo warns of its own resumed code
 def test_what_was_compiled_of_the_model_itself_stays_compiled(make: Callable[[], Any]) -> None:
     model, x = make(), torch.zeros(2, 4)
     compiled = torch.compile(model, backend="eager")
