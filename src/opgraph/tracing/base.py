@@ -409,7 +409,7 @@ def staged(
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
         set_eval(modules)
         uncompile(modules)
-        stand_in(modules, weights, mode)
+        guard.lend(stand_in(modules, weights, mode))
         stack.enter_context(converted_in_place())
         stack.enter_context(numbered_apart())
         imported = guard.when_imported = stack.enter_context(launches())

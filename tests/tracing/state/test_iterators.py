@@ -75,6 +75,19 @@ def test_an_iterator_is_where_it_was(kind: str) -> None:
         assert "cannot be taken back" in profile.model.notes[0]
 
 
+def test_an_iterator_in_a_tuple_is_where_it_was() -> None:
+    class Pairs(Draws):
+        def forward(self, x: Tensor) -> Tensor:
+            assert next(self.held[0][0][1]) == 1
+            return self.layer(x)
+
+    model = Pairs([(("numbers", iter([1, 2])), 1)])
+    pair = model.held[0]
+    assert not opgraph.profile(model, torch.ones(2, 4)).model.notes
+    assert model.held[0] is pair
+    assert list(pair[0][1]) == [1, 2]
+
+
 SILENT: dict[str, Any] = {
     "pairwise": lambda: itertools.pairwise("abcd"),
     "SRE_Scanner": lambda: re.finditer("a", "aaaa"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -263,8 +263,11 @@ def uncompile(modules: Modules) -> None:
         vars(module).pop("_compiled_call_impl", None)
 
 
-def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) -> None:
-    """Put stand-ins in the place of the weights, for use under a guard.
+def stand_in(
+    modules: Modules, weights: Weights, mode: FakeTensorMode | None
+) -> Mapping[int, Tensor]:
+    """Put stand-ins in the place of the weights, for use under a guard. What stands in for what, by its id,
+    so that it can wherever else that is.
 
     On fake tensors (a mode is given) parameters become fake CPU tensors, and so do buffers above the
     limit for real tensors and those on other devices. All others stay, put together where they are spread
@@ -285,23 +288,18 @@ def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) ->
                         weights.stands_for(stand, known)
                 table[key] = stand
     if mode is not None:
-        _attributes(modules, mode, memo)
+        _on_meta(modules, mode, memo)
+    return memo
 
 
-def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
-    """Tensors that a module keeps as plain attributes: weights under a second name, or on meta. Their class
-    is not told that they are looked at."""
+def _on_meta(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
+    """What stands in for tensors on meta that a module keeps as plain attributes. Their class is not told
+    that they are looked at."""
     with torch._C.DisableTorchFunctionSubclass():
-        for module in modules:
-            for key, item in _own(module):
-                if issubclass(type(item), Tensor):
-                    stand = memo.get(identity(item))
-                    if stand is None and item.device.type == "meta":
-                        stand = memo[identity(item)] = fake(item, mode)
-                    if stand is not None:
-                        module.__dict__[key] = stand
-                elif type(item) is list and item and issubclass(type(item[0]), Tensor):
-                    module.__dict__[key] = [memo.get(identity(t), t) for t in item]
+        for item in (item for module in modules for _, item in _own(module)):
+            new = issubclass(type(item), Tensor) and identity(item) not in memo
+            if new and item.device.type == "meta":
+                memo[identity(item)] = fake(item, mode)
 
 
 def _on_fakes(state: Any, mode: FakeTensorMode) -> Any:

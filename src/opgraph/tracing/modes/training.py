@@ -22,6 +22,7 @@ from torch.utils.checkpoint import (
 from opgraph.costs.count import describe
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.graph import GRADIENT
+from opgraph.record.identity import identity
 from opgraph.record.layout import Action
 from opgraph.record.remarks import Remark
 from opgraph.sources.pipelines import Pipelined
@@ -422,6 +423,7 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
     """All parameters that are trained, once each; real ones are copies, since a step changes them."""
     weights = recorder.weights
     found: dict[int, Tensor] = {}
+    copies: dict[int, Tensor] = {}
     for table in (m._parameters for m in module.modules()):
         for name, weight in table.items():
             if weight is None or not _has_gradient(weight) or not weights.is_trainable(weight):
@@ -429,8 +431,10 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
             if id(weight) not in found:
                 found[id(weight)] = weight
                 if recorder.capture.fake_mode is None or is_its_own(weight):
-                    found[id(weight)] = recorder.copied(weight)
+                    found[id(weight)] = copies[identity(weight)] = recorder.copied(weight)
             table[name] = found[id(weight)]
+    if recorder.capture.guard is not None:
+        recorder.capture.guard.lend(copies)
     if not found:
         any_ = any(p.kind == "parameter" for p in weights.parameters)
         without = "all of its weights are frozen" if any_ else "it has no weights"

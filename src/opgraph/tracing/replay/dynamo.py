@@ -205,15 +205,20 @@ def clean() -> Iterator[Looked]:
             del backends[key]
         pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
         for finalizer in weakref.finalize._registry.keys() - finalizers:  # type: ignore[attr-defined]
-            if _is_of_guards(finalizer):
+            if _is_of_what_was_compiled(finalizer):
                 finalizer.detach()
 
 
-def _is_of_guards(finalizer: weakref.finalize[..., Any]) -> bool:
-    """Whether it is one by which what Dynamo compiled ends with what that was compiled for."""
+def _is_of_what_was_compiled(finalizer: weakref.finalize[..., Any]) -> bool:
+    """Whether it is one by which what Dynamo compiled ends with what that was compiled for: its guards, or
+    what its graph has of an optimizer."""
     found = finalizer.peek()
-    by = getattr(getattr(found[1], "func", None), "__self__", None) if found else None
-    return isinstance(by, torch._dynamo.guards.CheckFunctionManager)
+    ends = found[1] if found else None
+    by = getattr(getattr(ends, "func", None), "__self__", None)
+    made_in = getattr(ends, "__module__", None) or ""
+    return isinstance(by, torch._dynamo.guards.CheckFunctionManager) or made_in.startswith(
+        "torch._dynamo.variables."
+    )
 
 
 @contextmanager

@@ -61,6 +61,7 @@ from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
     UNDECLARED,
     Looks,
+    has_its_memory,
     is_real,
     sparse_back,
     storage_of,
@@ -447,6 +448,21 @@ class Guard:
         """So many bytes are about to be taken for as long as the run lasts."""
         self.taken += size
         self.needs(0, 0)
+
+    def lend(self, stands: Mapping[int, Tensor]) -> None:
+        """Let these stand in for the tensors of these ids wherever they were found, until all is brought
+        back: an optimizer that the model has, a table of weights, a list of them that modules share."""
+        reach = self._reach
+        with _plainly():
+            known = reach.tensors | {identity(t): t for t in self._first.brought.of.values()}
+            found = {
+                key: stand
+                for key, stand in stands.items()
+                if key != identity(stand)
+                and (not has_its_memory(known[key]) if key in known else not reach.complete)
+            }
+            if found:
+                reach.lend(found)
 
     def owns(self, tensor: Tensor) -> None:
         """A tensor was made for the run, and ends with it: there is nothing to bring back."""

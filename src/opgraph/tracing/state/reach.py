@@ -14,7 +14,7 @@ from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
@@ -73,6 +73,7 @@ from opgraph.tracing.state.holding import (
     contents,
     dict_class,
     entries_of,
+    fill,
     has_table,
     held_by,
     held_in,
@@ -190,6 +191,7 @@ class Reach:
     _empty: list[Any] = field(default_factory=list)
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
+    _wholes: list[Iterable[Any]] = field(default_factory=list)
     _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
     _of_extensions: dict[int, bool] = field(default_factory=dict)
@@ -410,11 +412,14 @@ class Reach:
         self._holders.append((item, kept))
         if not LEAVES.issuperset(kinds_of(kept)):
             self._look(kept)
+            if type(item) is set:
+                self._wholes.append(item)
             if issubclass(type(item), set) and any(map(answers_by_code, kept)):
                 self._answered.add(identity(item))
 
     def _tuple(self, item: Iterable[Any]) -> None:
         self._look(item)
+        self._wholes.append(item)
 
     def _object(self, item: Any) -> None:
         cls: Any = type(item)
@@ -834,25 +839,44 @@ class Reach:
         """Whether code that is followed reads memory by its address."""
         return not self._wanted.isdisjoint(_READING)
 
+    def _with_wholes(self, copies: Mapping[int, Any]) -> Mapping[int, Any]:
+        """These copies, and tuples and sets with them, for those that have something of which there is one:
+        a set that is changed may be gone through in another order ever after."""
+        known = dict(copies)
+        for item in reversed(self._wholes):  # those within others are found after them
+            if not known.keys().isdisjoint(map(identity, item)):
+                make: Any = type(item)
+                known[identity(item)] = make(known.get(identity(part), part) for part in item)
+        return known
+
     def lend(self, copies: Mapping[int, Any]) -> None:
-        """Put copies in the place of some things, by their ids, until all is restored."""
-        for table, before in self._tables:
-            for key, value in before.items():
-                if identity(value) in copies:
-                    dict_class(table).__setitem__(table, key, copies[identity(value)])
-        for holder, kept in self._holders:
-            if any(identity(item) in copies for item in kept):
-                base = holder_class(holder)
+        """Put copies in the place of some things, by their ids, until all is restored: wherever these were
+        found, and are still."""
+        copies = self._with_wholes(copies)
+        for table, _ in self._tables:
+            base = dict_class(table)
+            if not copies.keys().isdisjoint(map(identity, base.values(table))):
+                for key, value in entries_of(table).items():
+                    if identity(value) in copies:
+                        base.__setitem__(table, key, copies[identity(value)])
+            if not copies.keys().isdisjoint(map(identity, base.keys(table))):
+                entries = {copies.get(identity(k), k): v for k, v in entries_of(table).items()}
+                base.clear(table)
+                fill(table, entries)
+        for holder, _ in self._holders:
+            base, now = holder_class(holder), contents(holder)
+            if identity(holder) not in copies and not copies.keys().isdisjoint(map(identity, now)):
                 base.clear(holder)
                 (base.update if base is set else base.extend)(
-                    holder, [copies.get(identity(item), item) for item in kept]
+                    holder, [copies.get(identity(item), item) for item in now]
                 )
-        for slot, item, value in self._slots:
-            if identity(value) in copies:
-                slot.__set__(item, copies[identity(value)])
+        for slot, item, before in self._slots:
+            if identity(before) in copies and slot_value(slot, item) is before:
+                with suppress(AttributeError, TypeError):  # it may only be shown
+                    slot.__set__(item, copies[identity(before)])
         for cls, members in self._classes:
             for name, value in members.items():
-                if identity(value) in copies:
+                if identity(value) in copies and vars(cls).get(name) is value:
                     type.__setattr__(cls, name, copies[identity(value)])
         for space in self.spaces.values():
             for name, value in list(space.items()):
@@ -957,6 +981,7 @@ class Reach:
                 *(v for v in module.__dict__.values() if issubclass(type(v), dict)),
             )
             self._tables += [(t, entries_of(t)) for t in held]
+            self._holders += [(v, v[:]) for v in module.__dict__.values() if type(v) is list]
             found = [v for t in held[1:] if identity(t) not in self.replaced for v in t.values()]
             self.tensors |= {identity(t): t for t in found if issubclass(type(t), Tensor)}
 
@@ -983,7 +1008,7 @@ _USUAL: dict[int, Callable[[Reach, Any], None] | None] = {
 }
 """How objects of Python's own classes are looked at."""
 _OF_A_LOOK = (
-    "stateful arrays caches errors iterators _empty _tables _holders _common _objects _of_c _slots "
+    "stateful arrays caches errors iterators _empty _tables _holders _wholes _common _objects _of_c _slots "
     "_classes _functions _names _last _spaces _attributes _contexts history _lent _going_on"
 ).split()
 """The lists of what was found, with what it was then."""

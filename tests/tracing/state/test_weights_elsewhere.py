@@ -1,0 +1,171 @@
+"""Weights that something else of the model has, beside the module that they are registered with."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, relu
+from torch.utils.flop_counter import FlopCounterMode
+
+import opgraph
+
+
+def _closure(weight: Tensor) -> Callable[[], Tensor]:
+    return lambda: weight
+
+
+HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Tensor], Tensor]]] = {
+    "dictionary": (lambda w: {"w": w}, lambda held, _: held["w"]),
+    "key": (lambda w: {w: "name"}, lambda held, w: w if held[w] == "name" else w + 1),
+    "set": (lambda w: {w}, lambda held, w: w if w in held else w + 1),
+    "pairs": (lambda w: [(("w", w), 1)], lambda held, _: held[0][0][1]),
+    "function with arguments": (lambda w: partial(relu, input=w), lambda held, _: held.keywords["input"]),
+    "namespace": (lambda w: SimpleNamespace(w=w), lambda held, _: held.w),
+    "function": (_closure, lambda held, _: held()),
+}  # fmt: skip
+
+
+class Plain(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.outer = nn.Linear(8, 8), nn.Linear(8, 8)
+        held, self.get = HOLDERS[kind]
+        self.held: Any = held(self.outer.weight)
+
+    def of(self) -> Tensor:
+        return self.outer.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(self.inner(x), self.of(), self.outer.bias)
+
+
+class Elsewhere(Plain):
+    def of(self) -> Tensor:
+        return self.get(self.held, self.outer.weight)
+
+
+class Read(Elsewhere):
+    def forward(self, x: Tensor) -> Tensor:
+        found = super().forward(x)
+        return found if bool((self.outer.weight.sum() + found.sum()).isfinite()) else x
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+@pytest.mark.parametrize("model", [Elsewhere, Read])
+def test_a_weight_is_trained_whoever_has_it(kind: str, model: type[Elsewhere]) -> None:
+    def step(of: Plain) -> Any:
+        return opgraph.profile(of, torch.ones(2, 8), mode="train", loss="sum", optimizer="adamw")
+
+    made = model(kind)
+    values = {name: value.clone() for name, value in made.state_dict().items()}
+    plain, found = step(Plain(kind)), step(made)
+    assert found.tracing.tensors == ("fake" if model is Elsewhere else "real")
+    assert found.totals.flops == plain.totals.flops
+    if model is Elsewhere:
+        assert [n.target for n in found.graph.nodes] == [n.target for n in plain.graph.nodes]
+        assert found.memory.peak == plain.memory.peak
+    updated = [n for n in found.graph.nodes if n.phase == "optimizer"]
+    assert len(updated) == len([n for n in plain.graph.nodes if n.phase == "optimizer"])
+    assert made.get(made.held, made.outer.weight) is made.outer.weight
+    assert all(torch.equal(value, values[name]) for name, value in made.state_dict().items())
+    assert made.outer.weight.grad is None
+
+
+class Adapting(nn.Module):
+    """Adapts itself to what it is given, as TENT does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+        self.optimizer = torch.optim.Adam(self.net[1].parameters(), lr=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.net(x)
+        y.pow(2).mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return y
+
+
+@pytest.mark.parametrize("tracer", ["eager", "dynamo"])
+@pytest.mark.parametrize("called", [False, True])
+def test_an_optimizer_that_a_model_has_makes_its_step(tracer: str, called: bool) -> None:
+    model, x = Adapting(), torch.randn(2, 8)
+    if called:
+        model(x)
+    before, state = str(model.state_dict()), str(model.optimizer.state_dict())
+    found = opgraph.profile(model, x, tracer=tracer)
+    kernels = [k.op for n in found.graph.nodes for k in n.kernels]
+    assert found.tracing.tensors == "fake"
+    assert any("addcdiv" in kernel for kernel in kernels), kernels
+    assert not [r.text for r in found.remarks if "fake tensor" in r.text]
+    assert str(model.state_dict()) == before
+    assert str(model.optimizer.state_dict()) == state
+    ends = [each.peek() for each in weakref.finalize._registry]  # type: ignore[attr-defined]
+    assert not [end for end in ends if end is not None and end[0] is model.optimizer]
+
+
+class Keeps(nn.Module):
+    def __init__(self, states: list[Tensor]) -> None:
+        super().__init__()
+        self.states, self.layer = states, nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        self.states.append(x)
+        return x
+
+
+class Gathers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.states = [torch.zeros(1, 4)]
+        self.first, self.second = Keeps(self.states), Keeps(self.states)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.second(self.first(x))
+        return torch.cat(self.states) @ torch.ones(4, 4)
+
+
+@pytest.mark.parametrize("tracer", ["eager", "dynamo"])
+def test_modules_that_share_a_list_of_tensors_share_it_in_a_run(tracer: str) -> None:
+    model, x = Gathers(), torch.randn(2, 4)
+    found = opgraph.profile(model, x, tracer=tracer)
+    assert len(model.states) == 1
+    with FlopCounterMode(display=False) as counter:
+        model(x)
+    assert found.totals.flops == counter.get_total_flops()
+
+
+class Sorts(nn.Module):
+    """Has sets of weights, each of so many that they are put elsewhere where one is changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(9))
+        self.decay = set(self.parameters())
+        self.parts = {"all": self.decay}
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x) if layer.weight in self.decay else x
+        return x
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_sets_of_weights_are_gone_through_in_the_same_order(mode: str) -> None:
+    model = Sorts()
+    before, x = list(map(id, model.decay)), torch.randn(2, 4)
+    found = opgraph.profile(model, x, mode=mode, **({"loss": "sum"} if mode == "train" else {}))
+    assert found.tracing.tensors == "fake"
+    assert found.totals.flops >= 9 * 2 * 2 * 4 * 4
+    assert list(map(id, model.decay)) == before
+    assert model.parts["all"] is model.decay
