@@ -69,11 +69,9 @@ def test_a_weight_is_trained_whoever_has_it(kind: str, model: type[Elsewhere]) -
     plain, found = step(Plain(kind)), step(made)
     assert found.tracing.tensors == ("fake" if model is Elsewhere else "real")
     assert found.totals.flops == plain.totals.flops
+    assert found.memory.peak == plain.memory.peak
     if model is Elsewhere:
         assert [n.target for n in found.graph.nodes] == [n.target for n in plain.graph.nodes]
-        assert found.memory.peak == plain.memory.peak
-    updated = [n for n in found.graph.nodes if n.phase == "optimizer"]
-    assert len(updated) == len([n for n in plain.graph.nodes if n.phase == "optimizer"])
     assert made.get(made.held, made.outer.weight) is made.outer.weight
     assert all(torch.equal(value, values[name]) for name, value in made.state_dict().items())
     assert made.outer.weight.grad is None
