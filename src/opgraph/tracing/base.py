@@ -422,14 +422,14 @@ def staged(
                     weights.also(piece, known)
         args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
-            tell = stack.enter_context(true_types(weights.stand_ins()))
+            told = stack.enter_context(true_types(weights.stand_ins()))
 
             def imported_now() -> None:
                 imported()
-                tell(guard.spaces)
+                told.tell(guard.spaces)
 
-            guard.when_imported = imported_now
-            tell(guard.spaces)
+            guard.when_imported, guard.while_imported = imported_now, told.untold
+            told.tell(guard.spaces)
         if warm_up:
             before = Reach.of([module])
             try:

@@ -270,6 +270,41 @@ def test_what_is_imported_keeps_nothing_that_hears(
     assert (kept.register, kept.out) == (atexit.register, sys.stdout)
 
 
+TELLING = """
+import importlib
+import torch
+
+class Telling(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        importlib.import_module("starred")
+        return self.layer(x)
+"""
+
+
+@pytest.mark.parametrize("tracer", ["auto", "export", "fx", "dynamo"])
+def test_what_is_imported_keeps_nothing_of_a_tracer(
+    tracer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No stream in the place of its own, as a handler of logs would keep one, and no name that the code of
+    a model goes by in a run."""
+    (tmp_path / "telling.py").write_text(TELLING)
+    (tmp_path / "starred.py").write_text("import sys\nfrom telling import *\nerrors = sys.stderr\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("telling", "starred"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    profile = opgraph.profile(importlib.import_module("telling").Telling(), X, tracer=tracer)
+    assert profile.graph.failed is None
+    kept = vars(sys.modules.pop("starred"))
+    assert kept["errors"] is sys.stderr
+    assert {name for name in kept if name[:2] != "__"} == {
+        "sys", "errors", "importlib", "torch", "Telling"
+    }  # fmt: skip
+
+
 def test_threads_that_are_left_running_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

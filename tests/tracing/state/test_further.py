@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -232,6 +232,31 @@ def test_a_profile_keeps_no_class_and_no_globals_of_a_model() -> None:
     del space
     gc.collect()
     assert [each() for each in kept] == [None] * len(kept)
+
+
+class Block(nn.Module):
+    """Keeps what it made for the next call, as tables of positions are kept."""
+
+    made: ClassVar[dict[str, Tensor]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "table" not in self.made:
+            self.made["table"] = torch.ones(4, device=x.device)
+        y: Tensor = x + self.other(self.one(x) * self.made["table"])
+        return y
+
+
+def test_what_runs_to_cut_a_model_into_stages_is_guarded() -> None:
+    model = nn.Sequential(Block(), Block())
+    asked = {"mode": "train", "loss": "sum", "pipeline_parallel": 2, "micro_batches": 2}
+    assert opgraph.profile(model, torch.ones(4, 4), **asked).graph.failed is None
+    assert not Block.made
+    model(X)
+    assert type(Block.made.pop("table")) is Tensor
 
 
 class Silent(Tensor):

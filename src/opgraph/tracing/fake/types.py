@@ -4,7 +4,7 @@ of Python's whose code runs, and `isinstance` another function where weights hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -144,24 +144,46 @@ def _isinstance(item: Any, classes: Any) -> bool:
     )
 
 
+class Told:
+    """What names mean to some code, by the globals that it runs by."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+        self._spaces: list[tuple[dict[str, Any], str]] = []
+
+    def tell(self, spaces: Iterable[dict[str, Any]]) -> None:
+        """From here on the code of these globals, too, goes by the names, where it has none of its own."""
+        for space in spaces:
+            for name in self._names.keys() - space.keys():
+                self._spaces.append((space, name))
+                space[name] = self._names[name]
+
+    @contextmanager
+    def untold(self) -> Iterator[None]:
+        """Within, no code does: whoever imports keeps what it finds there (`from model import *`)."""
+        spaces = [space for space, _ in self._spaces]
+        self.end()
+        try:
+            yield
+        finally:
+            self.tell(spaces)
+
+    def end(self) -> None:
+        """From here on no code does."""
+        for space, name in self._spaces:
+            if space.get(name) is self._names[name]:
+                del space[name]
+        self._spaces.clear()
+
+
 @contextmanager
-def true_types(weights: Iterable[Tensor]) -> Iterator[Callable[[Iterable[dict[str, Any]]], None]]:
-    """Within, code is told the types that fake tensors stand for: that of the globals which the function is
-    given that comes of this."""
+def true_types(weights: Iterable[Tensor]) -> Iterator[Told]:
+    """Within, the code that is told learns the types that fake tensors stand for."""
     names: dict[str, Any] = {"type": Type}
     if any("_stands_for" in vars(t) for t in weights):
         names["isinstance"] = _isinstance
-    put: list[tuple[dict[str, Any], str]] = []
-
-    def tell(spaces: Iterable[dict[str, Any]]) -> None:
-        for space in spaces:
-            for name in names.keys() - space.keys():
-                put.append((space, name))
-                space[name] = names[name]
-
+    told = Told(names)
     try:
-        yield tell
+        yield told
     finally:
-        for space, name in put:
-            if space.get(name) is names[name]:
-                del space[name]
+        told.end()

@@ -28,6 +28,7 @@ from opgraph.sources.pipelines import Pipelined
 from opgraph.tracing.base import bound
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 from opgraph.tracing.modes.training import repeated
+from opgraph.tracing.state.guard import guarded
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,9 @@ def _by_plan(
     count = len(ends) - 1
     ids = given["input_ids"]
     like = ids[: ids.shape[0] // layout.micro_batches].to("meta")
-    handed: Tensor = copied().get_submodule(before[0])(like).detach()
+    reads = copied().get_submodule(before[0])
+    with guarded([reads]):
+        handed: Tensor = reads(like).detach()
     if layout.sequence:
         if handed.shape[1] % layout.tensor:
             raise InputError(
@@ -231,7 +234,8 @@ def _by_export(
     paths = [f"{path}.{name}".lstrip(".") for name in whole.get_submodule(path)._modules]
     cuts = {paths[at]: SplitPoint.BEGINNING for at in ends[1:-1]}
     try:
-        pipe = pipeline(whole, args, kwargs, split_spec=cuts)
+        with guarded([whole]):
+            pipe = pipeline(whole, args, kwargs, split_spec=cuts)
     except Exception as error:
         name = type(whole).__name__
         raise InputError(f"torch does not cut {name} into stages: {first_line(error)}",

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import redirect_stderr
-from io import StringIO
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from torch.fx.experimental import symbolic_shapes
 from torch.utils._pytree import tree_leaves
 
 from opgraph.inputs.base import Example
+from opgraph.record.turns import replaced
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, Runner, TraceOptions, quiet
 from opgraph.tracing.capture.recorder import Recorder
@@ -30,8 +29,14 @@ def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome
 
 def capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
     """A capture by `torch.export`, in the form before decomposition."""
-    # Torch prints its graph when it fails, and logs; the reason is in the error.
-    with redirect_stderr(StringIO()), quiet(logging.getLogger(symbolic_shapes.__name__)):
+    from torch.export import _trace
+
+    # Torch prints its graph when it fails, and logs; the reason is in the error. What the model prints is
+    # not torch's, nor is a stream that what it imports may keep.
+    with (
+        replaced(_trace, "print", lambda *_, **__: None),
+        quiet(logging.getLogger(symbolic_shapes.__name__)),
+    ):
         program = exported(module, args, kwargs)
     for node in program.graph.find_nodes(op="call_function", target=_COPIED):
         node.target = _NOT_COPIED

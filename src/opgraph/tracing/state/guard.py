@@ -11,7 +11,7 @@ import sys
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from logging import Logger
@@ -134,6 +134,7 @@ class Guard:
         self.met: set[str] = set()  # groups of ranks, by name
         self._handled = sys.exception()  # where the profile was asked for
         self.when_imported: Callable[[], None] = lambda: None
+        self.while_imported: Callable[[], AbstractContextManager[None]] = nullcontext
         self._depth = sys.getrecursionlimit()
         self._context: Context | None = None
         self._others = not alone()
@@ -145,7 +146,7 @@ class Guard:
             self._imports = Imports(
                 lambda: [(reach, reach.now()) for reach in self._reaches()],
                 self._imported,
-                self._effects.unheard,
+                self._as_before,
             )
             self._remember(roots, modules, modules if stand_in else ())
         except BaseException:
@@ -197,6 +198,12 @@ class Guard:
         late.lend()
         self._effects.hear()
         self.when_imported()
+
+    @contextmanager
+    def _as_before(self) -> Iterator[None]:
+        """Within, whoever imports finds what hears, and what code is told, out of the way."""
+        with self._effects.unheard(), self.while_imported():
+            yield
 
     def begin(self) -> None:
         """From here on things are changed, and are to be restored, whatever comes. What is set in context
@@ -555,7 +562,7 @@ class Guard:
             self._copies.clear()
             # Cycles lead through these: inputs would stay until the next search for rubbish.
             del self._reach, self._first, self._values, self._places
-            del self._imports, self.when_imported
+            del self._imports, self.when_imported, self.while_imported
             self._late.clear()
         finally:
             context, self._context = self._context, None
