@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -128,6 +129,77 @@ def test_an_interrupt_while_a_tensor_is_freed_is_not_dropped() -> None:
         sys.setprofile(before)
     assert came
     assert after == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_interrupt_while_what_is_held_weakly_goes_is_not_dropped() -> None:
+    class Forgets(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            part = nn.Identity()
+            held = WeakSet([part])
+            del part
+            return x + len(held)
+
+    came = []
+
+    def interrupts(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "_remove" and not came:
+            above = frame.f_back
+            if above is not None and above.f_code is Forgets.forward.__code__:
+                came.append(1)
+                signal.raise_signal(signal.SIGINT)
+
+    before = sys.getprofile()
+    sys.setprofile(interrupts)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            opgraph.profile(Forgets(), X)
+    finally:
+        sys.setprofile(before)
+    assert came
+
+
+INTERRUPTED = """
+import signal, sys, torch, opgraph
+
+model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+opgraph.profile(model, x, mode="train")
+for at in range(1, LAST + 1):
+    count = 0
+
+    def interrupts(frame, event, _):
+        global count
+        if event == "call" and frame.f_code is CODE:
+            count += 1
+            if count == at:
+                signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(interrupts)
+    try:
+        opgraph.profile(model, x, mode="train")
+    except KeyboardInterrupt:
+        continue
+    finally:
+        sys.setprofile(None)
+    sys.exit(f"the interrupt at call {at} is lost")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "last"),
+    [
+        # which C++ asks where it lets no error out
+        ("torch._library.simple_registry.find_torch_dispatch_rule", 24),
+        # by which hooks of a run go, one after the other
+        ("torch.utils.hooks.RemovableHandle.remove", 4),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_interrupt_in_training_ends_the_profile_alone(code: str, last: int) -> None:
+    text = INTERRUPTED.replace("CODE", f"{code}.__code__").replace("LAST", str(last))
+    command = [sys.executable, "-c", text]
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="timers of POSIX")

@@ -62,7 +62,7 @@ from opgraph.tracing.fake.tensors import (
     needs_values,
 )
 from opgraph.tracing.state.guard import Guard
-from opgraph.tracing.state.signals import DROPPED
+from opgraph.tracing.state.signals import ASKED, DROPPED
 from opgraph.tracing.state.tensors import UNDECLARED
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
@@ -547,7 +547,7 @@ class KernelCapture(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if self._interrupts:
+        if self._interrupts and func not in ASKED:
             self.guard.signals.deliver()  # type: ignore[union-attr]
         if self.lock is not None or threading.get_ident() != self._home:
             return self._in_turn(func, types, args, kwargs)

@@ -68,6 +68,7 @@ from opgraph.tracing.fake.weights import Weights, stored_bytes
 from opgraph.tracing.state.guard import HANDED_OUT, RUN_HOOKS, Guard, staying
 from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
 from opgraph.tracing.state.randoms import drawn, drawn_by_python
+from opgraph.tracing.state.signals import DROPPED
 from opgraph.tracing.target import Substitutes
 
 # From what a recorder wrote down to a verified `Graph`.
@@ -1046,6 +1047,8 @@ def _outside_draws() -> tuple[Any, ...]:
     numpy = sys.modules.get("numpy") if "numpy.random" in sys.modules else None
     return (python,) if numpy is None else (python, *drawn(numpy))
 
+
+DROPPED.update(vars(Recorder)[name].__wrapped__.__code__ for name in ("silent", "_beside"))
 
 _LATER = (Iterator, Coroutine, AsyncIterator)
 """What computes only when somebody asks for it."""

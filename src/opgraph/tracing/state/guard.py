@@ -54,7 +54,7 @@ from opgraph.tracing.state.process import (
     unnamed,
 )
 from opgraph.tracing.state.reach import Reach
-from opgraph.tracing.state.signals import Signalled, Signals
+from opgraph.tracing.state.signals import ASKED, Signalled, Signals
 from opgraph.tracing.state.states import saves, way_back
 from opgraph.tracing.state.steps import Left, all_back
 from opgraph.tracing.state.tensors import (
@@ -758,6 +758,8 @@ class _Writes(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._guard.signals.waiting and func not in ASKED:
+            self._guard.signals.deliver()
         schema = getattr(func, "_schema", None)
         if schema is not None and (
             schema.is_mutable or schema.name.replace("::", ".") in UNDECLARED

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import CodeType
 from typing import Any, ClassVar, NoReturn
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+
+import torch
 
 SIGNALS = tuple(signal.valid_signals())
 
@@ -63,8 +66,9 @@ class Signals:
 
     def deliver(self) -> None:
         """Handle all that wait, and raise what a handler has raised: of several, with the others in its
-        context, the last one's, as in Python."""
-        self._deliver(plain=self._plain)
+        context, the last one's, as in Python: in the thread that handles signals."""
+        if threading.current_thread() is threading.main_thread():
+            self._deliver(plain=self._plain)
 
     def _deliver(self, *, plain: bool) -> None:
         while self.waiting:
@@ -158,15 +162,32 @@ def at_work() -> AbstractContextManager[None]:
     return around[0].let(plain=False) if around and around[0]._let else nullcontext()
 
 
-DROPPED: set[CodeType] = set()
-"""The code of opgraph's own in which what is raised is dropped, as by Python where it calls that because
-something is freed: signals wait for as long."""
+ASKED = frozenset({torch.ops.prim.device.default, torch.ops.prim.layout.default})
+"""What torch asks of a fake tensor, as an operator: autograd does so where no error may leave its C++ code,
+and would end the process."""
+_ANSWER = frozenset({"__torch_dispatch__", "find_torch_dispatch_rule"})
+"""Functions of Python's that torch calls for an operator."""
+DROPPED: set[CodeType] = {
+    code
+    for cls in (WeakKeyDictionary, WeakSet, WeakValueDictionary)
+    for code in vars(cls)["__init__"].__code__.co_consts
+    if type(code) is CodeType
+}
+"""The code in which what is raised is dropped, as by Python where it calls that because something is freed,
+or would leave a half of what goes together: signals wait for as long."""
 
 
 def _is_dropped(frame: Any) -> bool:
-    while frame is not None and frame.f_code not in DROPPED:
+    while frame is not None and frame.f_code not in DROPPED and not _answers(frame):
         frame = frame.f_back
     return frame is not None
+
+
+def _answers(frame: Any) -> bool:
+    """Whether a function says what torch asked."""
+    if frame.f_code.co_name not in _ANSWER:
+        return False
+    return any(value is asked for value in frame.f_locals.values() for asked in ASKED)
 
 
 _sigaction: Any = None
