@@ -18,7 +18,7 @@ from opgraph.record.errors import InputError, TraceError
 from opgraph.sources.weightless import give_back, resident
 from opgraph.tracing.capture import recorder
 from opgraph.tracing.eager import trace_either
-from opgraph.tracing.state.guard import Guard, OutOfMemory
+from opgraph.tracing.state.guard import Guard, Stopped
 from opgraph.tracing.state.memory import free_bytes
 
 pytestmark = pytest.mark.live
@@ -136,10 +136,10 @@ def test_the_process_itself_stays_below_a_ceiling() -> None:
     guard = Guard([], limit=2**40, ceiling=(resident() or 0) + 2**28)
     try:
         guard.needs(0, coming=2**20)
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(Stopped):
             guard.needs(0, coming=2**29)
         guard.grows(1_000)
-        with pytest.raises(OutOfMemory, match="of 1,000,000 operators so far, takes more than"):
+        with pytest.raises(Stopped, match="of 1,000,000 operators so far, takes more than"):
             guard.grows(1_000_000)
     finally:
         guard.restore()
