@@ -18,6 +18,7 @@ from opgraph.measuring.marks import Marks
 from opgraph.options import Options
 from opgraph.record.errors import TraceError, first_line
 from opgraph.sources.base import Model
+from opgraph.sources.ranks import arrived
 from opgraph.tracing.base import Prepare, arguments
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.modes import generation
@@ -60,7 +61,7 @@ def step_of(model: Model, example: Example, options: Options, device: torch.devi
 
         def run() -> Any:
             with torch.no_grad():
-                return module(*given[0], **given[1])
+                return arrived(module(*given[0], **given[1]))
 
         return run
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
 
 from opgraph.record.errors import InputError
 from opgraph.record.profile import World
@@ -139,6 +140,19 @@ _PIECES: Mapping[str, str] = {
     "DTensor": "_local_tensor", "AsyncCollectiveTensor": "elem", "NestedTensor": "_values",
 }  # fmt: skip
 """Where tensors that are spread, under way, or jagged hold what this rank has."""
+
+
+def arrived(result: Any) -> Any:
+    """What a call gives, once what of it is still under way from other ranks is here."""
+    left = tree_leaves(result)
+    while left:
+        tensor = left.pop()
+        if hasattr(type(tensor), "trigger_wait"):
+            tensor.trigger_wait()
+        left += [
+            getattr(tensor, name) for name in filter(None, [_PIECES.get(type(tensor).__name__)])
+        ]
+    return result
 
 
 def parts_of(tensor: Tensor) -> dict[str, Tensor]:

@@ -409,7 +409,11 @@ def staged(
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
         set_eval(modules)
         uncompile(modules)
-        guard.lend(stand_in(modules, weights, mode))
+        try:  # what is spread over ranks is gathered from them
+            with guard.listening() if real else nullcontext():
+                guard.lend(stand_in(modules, weights, mode))
+        except Stopped as error:
+            raise TraceError(str(error)) from error
         stack.enter_context(converted_in_place())
         stack.enter_context(numbered_apart())
         imported = guard.when_imported = stack.enter_context(launches())
@@ -447,6 +451,9 @@ def staged(
         aged()  # what is left of the run is looked for among what it has made
         try:
             yield Stage(args, kwargs, weights, mode, guard, modes, example.drawn)
+        except Stopped as error:
+            guard.settle(error)
+            raise TraceError(str(error)) from error
         except BaseException as error:
             guard.settle(error)
             raise
@@ -617,9 +624,7 @@ _set_fast_layers = torch.backends.mha.set_fastpath_enabled
 """Torch's own transformer layers run operator by operator without. Where nothing looks on they may call one
 kernel for a whole layer, which Dynamo and export would capture and the others never see."""
 
-_CHATTY = tuple(
-    map(logging.getLogger, ("torch._subclasses.fake_tensor", "transformers.modeling_utils"))
-)
+_CHATTY = "torch._subclasses.fake_tensor", "transformers.modeling_utils"
 """What logs of a run that says nothing of the model: that an operator failed, which is in the graph, and
 which loss a model takes, which opgraph says itself."""
 
@@ -628,8 +633,10 @@ which loss a model takes, which opgraph says itself."""
 def uncommented() -> Iterator[None]:
     """Within, loggers whose comments on a run say nothing of the model are silent."""
     with ExitStack() as stack:
-        for logger in _CHATTY:
-            stack.enter_context(quiet(logger))
+        known = logging.Logger.manager.loggerDict  # none is made that is not there
+        for logger in map(known.get, _CHATTY):
+            if isinstance(logger, logging.Logger):
+                stack.enter_context(quiet(logger))
         yield
 
 

@@ -58,6 +58,25 @@ def test_what_modules_fill_in_a_library_as_a_forward_is_the_first_to_import_them
     subprocess.run([sys.executable, "-c", OPENS], check=True)
 
 
+UNNAMED = """
+import logging, torch, opgraph
+from torch import nn
+class M(nn.Module):
+    def forward(self, x):
+        return x + 1
+before = set(logging.root.manager.loggerDict)
+opgraph.profile(M(), torch.ones(2))
+made = set(logging.root.manager.loggerDict) - before
+assert not {n for n in made if not n.startswith(("torch", "opgraph", "concurrent", "asyncio"))}, made
+"""
+
+
+@pytest.mark.slow
+def test_no_logger_is_made_for_a_library_that_is_not_imported() -> None:
+    """`logging.config` would disable it, and the library find it so."""
+    subprocess.run([sys.executable, "-c", UNNAMED], check=True)
+
+
 class Using(nn.Module):
     """Uses a library, and then runs a layer."""
 

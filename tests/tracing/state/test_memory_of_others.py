@@ -125,9 +125,7 @@ def _alone(rank: int, store: str) -> None:
     for tracer in ("auto", "hybrid") if rank == 0 else ():
         with (
             patch.object(meeting, "PATIENCE", timedelta(seconds=2)),
-            pytest.raises(
-                TraceError, match="1 came to it within 2 seconds: profile it on every rank"
-            ),
+            pytest.raises(TraceError, match="1 came to it within 2 seconds: do this on every rank"),
         ):
             opgraph.profile(model, X, tracer=tracer)
     assert torch.equal(model(X + rank), result)
@@ -296,6 +294,60 @@ def test_there_is_nothing_to_be_said_of_weights_that_fsdp_has_in_one(
         assert now is weight
         assert now.grad is grad
         assert torch.equal(now, values)
+
+
+def _ring(rank: int, store: str) -> None:
+    """Keeps what it is under way with, and waits for it itself."""
+
+    def round_(model: Any, y: Tensor) -> None:
+        model.parts[0] = torch.empty(8)
+        model.works = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, y.detach()[0].contiguous(), 1 - rank),
+            dist.P2POp(dist.irecv, model.parts[0], 1 - rank),
+        ])  # fmt: skip
+        for work in model.works:
+            work.wait()
+
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+    model = Held(round_, asks=True)
+    result, received = model(X + rank), model.parts[0]
+    assert opgraph.profile(model, X + rank).tracing.tensors == "real"
+    assert torch.equal(model(X + rank), result)
+    assert torch.equal(model.parts[0], received)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_what_ranks_send_each_other_is_waited_for_once(tmp_path: Path) -> None:
+    _of_two(_ring, tmp_path)
+
+
+def _sharded(rank: int, store: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+    model = Held(lambda _, __: None, asks=True)
+    fully_shard(model)
+    with torch.no_grad():
+        result = model(X + rank)
+        if rank == 0:
+            with (
+                patch.object(meeting, "PATIENCE", timedelta(seconds=2)),
+                pytest.raises(TraceError, match="do this on every rank"),
+            ):
+                opgraph.profile(model, X)
+        dist.barrier()
+        assert torch.equal(model(X + rank), result)
+        assert opgraph.profile(model, X + rank).tracing.tensors == "real"
+        assert torch.equal(model(X + rank), result)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_weights_are_gathered_from_ranks_that_have_met(tmp_path: Path) -> None:
+    _of_two(_sharded, tmp_path)
 
 
 if __name__ == "__main__":

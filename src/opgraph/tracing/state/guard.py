@@ -534,8 +534,10 @@ class Guard:
     def _wait(self) -> None:
         """Let what is exchanged with other processes come to its end: it may write to what is kept."""
         while self._under_way:
+            work = self._under_way.pop()
             try:
-                self._under_way.pop().wait(PATIENCE)
+                if not work.is_completed():  # who waits again for what one rank sends waits in vain
+                    work.wait(PATIENCE)
             except RuntimeError as error:
                 self._remark(
                     f"what forward exchanges with other processes goes on: {first_line(error)}"

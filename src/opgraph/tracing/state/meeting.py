@@ -69,7 +69,7 @@ def _waited(group: Any) -> str | None:
             elif monotonic() > end:
                 return (
                     f"the forward exchanges tensors with other ranks, and of the {size} of their group "
-                    f"{came} came to it within {patience:.0f} seconds: profile it on every rank"
+                    f"{came} came to it within {patience:.0f} seconds: do this on every rank"
                 )
             sleep(_LOOK)
     except BaseException:  # an interrupt
