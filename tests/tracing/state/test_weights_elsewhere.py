@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -21,12 +21,27 @@ def _closure(weight: Tensor) -> Callable[[], Tensor]:
     return lambda: weight
 
 
+def _default(weight: Tensor) -> Callable[..., Tensor]:
+    def get(found: Tensor = weight) -> Tensor:
+        return found
+
+    return get
+
+
+class Pair(NamedTuple):
+    weight: Any
+    bias: Any
+
+
 HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Tensor], Tensor]]] = {
     "dictionary": (lambda w: {"w": w}, lambda held, _: held["w"]),
     "key": (lambda w: {w: "name"}, lambda held, w: w if held[w] == "name" else w + 1),
     "set": (lambda w: {w}, lambda held, w: w if w in held else w + 1),
     "pairs": (lambda w: [(("w", w), 1)], lambda held, _: held[0][0][1]),
     "function with arguments": (lambda w: partial(relu, input=w), lambda held, _: held.keywords["input"]),
+    "function with positions": (lambda w: partial(relu, w), lambda held, _: held.args[0]),
+    "named tuple": (lambda w: [Pair(Pair(w, None), None)], lambda held, _: held[0].weight.weight),
+    "default": (_default, lambda held, _: held()),
     "namespace": (lambda w: SimpleNamespace(w=w), lambda held, _: held.w),
     "function": (_closure, lambda held, _: held()),
 }  # fmt: skip
@@ -75,6 +90,25 @@ def test_a_weight_is_trained_whoever_has_it(kind: str, model: type[Elsewhere]) -
     assert made.get(made.held, made.outer.weight) is made.outer.weight
     assert all(torch.equal(value, values[name]) for name, value in made.state_dict().items())
     assert made.outer.weight.grad is None
+
+
+class Sets(nn.Module):
+    """Sets what a function of its own is called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.count = nn.Linear(4, 4), partial(max, 1, key=abs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.__setstate__((min, (7,), {}, None))
+        return self.layer(x)
+
+
+def test_what_a_forward_lets_a_partial_call_is_as_before() -> None:
+    model = Sets()
+    before = model.count.func, model.count.args, model.count.keywords
+    opgraph.profile(model, torch.ones(2, 4))
+    assert (model.count.func, model.count.args, model.count.keywords) == before
 
 
 class Adapting(nn.Module):

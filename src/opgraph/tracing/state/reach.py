@@ -117,6 +117,9 @@ from opgraph.tracing.state.undoing import (
     object_back,
     one_with_c,
     own_space_back,
+    partial_back,
+    said_by,
+    says_now,
     slot_back,
     space_back,
     stays,
@@ -199,6 +202,7 @@ class Reach:
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
     _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
+    _partials: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
     _names: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
     _last: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
     _spaces: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
@@ -453,6 +457,8 @@ class Reach:
             self._holder(item)
         elif issubclass(cls, tuple):  # its own way through it may do anything (`platform.uname()`)
             self._look(tuple.__iter__(item))
+            if table is None:
+                self._wholes.append(item)
         elif issubclass(cls, frozenset):
             self._look(frozenset.__iter__(item))
         if identity(cls) not in self._types:
@@ -813,7 +819,9 @@ class Reach:
 
     def _partial(self, item: functools.partial[Any]) -> None:
         self._own_table(item)
-        self._look((item.func, item.args, item.keywords))
+        says = said_by(item)
+        self._partials.append((item, says))
+        self._look(says)
 
     def _cache(self, item: Any) -> None:
         self.caches.append((item, item.cache_info().currsize))
@@ -844,9 +852,12 @@ class Reach:
         a set that is changed may be gone through in another order ever after."""
         known = dict(copies)
         for item in reversed(self._wholes):  # those within others are found after them
-            if not known.keys().isdisjoint(map(identity, item)):
-                make: Any = type(item)
-                known[identity(item)] = make(known.get(identity(part), part) for part in item)
+            if not known.keys().isdisjoint(map(identity, _parts(item))):
+                cls: Any = type(item)
+                make = functools.partial(tuple.__new__, cls) if issubclass(cls, tuple) else cls
+                known[identity(item)] = make(
+                    known.get(identity(part), part) for part in _parts(item)
+                )
         return known
 
     def lend(self, copies: Mapping[int, Any]) -> None:
@@ -874,6 +885,12 @@ class Reach:
             if identity(before) in copies and slot_value(slot, item) is before:
                 with suppress(AttributeError, TypeError):  # it may only be shown
                     slot.__set__(item, copies[identity(before)])
+        for function, (_, defaults, *_) in self._functions:
+            if identity(defaults) in copies and function.__defaults__ is defaults:
+                function.__defaults__ = copies[identity(defaults)]
+        for item, (of, args, named) in self._partials:
+            if identity(args) in copies and item.args is args:
+                says_now(item, (of, copies[identity(args)], named))
         for cls, members in self._classes:
             for name, value in members.items():
                 if identity(value) in copies and vars(cls).get(name) is value:
@@ -919,6 +936,7 @@ class Reach:
         slots = [found for found in self._slots if identity(found[1]) not in one]
         yield slots, slot_back
         yield self._functions, function_back
+        yield self._partials, partial_back
         yield self._classes, class_back
         for places, look in self._by_name():
             yield () if places is self._last else places, functools.partial(named_back, look)
@@ -1009,9 +1027,14 @@ _USUAL: dict[int, Callable[[Reach, Any], None] | None] = {
 """How objects of Python's own classes are looked at."""
 _OF_A_LOOK = (
     "stateful arrays caches errors iterators _empty _tables _holders _wholes _common _objects _of_c _slots "
-    "_classes _functions _names _last _spaces _attributes _contexts history _lent _going_on"
+    "_classes _functions _partials _names _last _spaces _attributes _contexts history _lent _going_on"
 ).split()
 """The lists of what was found, with what it was then."""
+
+
+def _parts(item: Any) -> Iterable[Any]:
+    """What is in a tuple or a set, whatever its own way through it does."""
+    return tuple.__iter__(item) if issubclass(type(item), tuple) else item
 
 
 def _known_kind(cls: type) -> Callable[[Reach, Any], None] | None:

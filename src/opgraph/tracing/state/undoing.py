@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from operator import attrgetter, is_
 from typing import Any
 
@@ -182,6 +183,23 @@ def function_back(found: tuple[Any, tuple[Any, ...]]) -> None:
     if not all(map(is_, look_at(function), before)):
         for name, value in zip(_OF_FUNCTIONS, before, strict=True):
             setattr(function, name, value)
+
+
+_says: Any = partial.__setstate__  # type: ignore[attr-defined]
+said_by: Callable[[Any], tuple[Any, Any, Any]] = attrgetter("func", "args", "keywords")
+"""What a `partial` calls, and with what."""
+
+
+def says_now(item: Any, says: tuple[Any, ...]) -> None:
+    """Let a `partial` call something else: it has no other way to be set."""
+    _says(item, (*says, table_of(item)))
+
+
+def partial_back(found: tuple[Any, tuple[Any, ...]]) -> None:
+    """What a `partial` calls, and with what."""
+    item, before = found
+    if not all(map(is_, said_by(item), before)):
+        says_now(item, before)
 
 
 def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> None:
