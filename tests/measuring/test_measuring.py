@@ -312,3 +312,20 @@ def test_a_copy_that_does_not_run_as_the_model_does_is_an_error_of_ones_own() ->
 
     with pytest.raises(opgraph.TraceError, match="the copy of it that is to be measured failed"):
         opgraph.measure(Slotted(), torch.randn(2, 8), device="cpu", steps=2)
+
+
+class Once(nn.Module):
+    """Runs once alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.left = nn.Linear(4, 4), [1]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.left.pop()
+        return self.layer(x)
+
+
+def test_a_later_step_that_fails_says_so() -> None:
+    with pytest.raises(opgraph.TraceError, match="to be measured failed: IndexError"):
+        opgraph.measure(Once(), torch.ones(1, 4), device="cpu")

@@ -13,7 +13,7 @@ from opgraph.api.pipeline import as_it_was, complete, prepared, profile_model, t
 from opgraph.options import Options, checked, named_options
 from opgraph.options.fields import OPTIMIZERS
 from opgraph.record import units
-from opgraph.record.errors import InputError, TraceError, first_line
+from opgraph.record.errors import InputError, OpgraphError, TraceError, first_line
 from opgraph.record.profile import ProfileRecord
 from opgraph.results import Costed, Measured, Profile, load
 
@@ -94,21 +94,23 @@ def measured_profile(
     ):
         step = step_of(built, example, asked, where)
         tell("running …")
-        with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
-            try:
+        try:
+            with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
                 step.ready(None)()  # what it writes to that is not its own is copied before
-            except Exception as error:
+            if guard.met and steps is None:
                 raise TraceError(
-                    f"{profile.model.name} was traced, and the copy of it that is to be measured failed: "
-                    f"{first_line(error)}"
-                ) from error
-        if guard.met and steps is None:
+                    f"{profile.model.name} exchanges tensors with other ranks, and each would stop when "
+                    "its own median is steady",
+                    hint="measure as many steps on every rank (steps=20)",
+                )
+            run = measured(profile, step, where, steps)
+        except OpgraphError:
+            raise
+        except Exception as error:
             raise TraceError(
-                f"{profile.model.name} exchanges tensors with other ranks, and each would stop when its "
-                "own median is steady",
-                hint="measure as many steps on every rank (steps=20)",
-            )
-        run = measured(profile, step, where, steps)
+                f"{profile.model.name} was traced, and the copy of it that is to be measured failed: "
+                f"{first_line(error)}"
+            ) from error
     return replace(profile, measured=run)
 
 

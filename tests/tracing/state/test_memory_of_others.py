@@ -345,6 +345,18 @@ def _sharded(rank: int, store: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.usefixtures("group")
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_that_updates_nothing_says_so() -> None:
+    """The first FSDP, once it was called, has its gradients elsewhere."""
+    model = FullyShardedDataParallel(nn.Linear(8, 8), use_orig_params=False,
+                                     device_id=torch.device("cpu"))  # fmt: skip
+    model(X).sum().backward()
+    profile = opgraph.profile(model, X, mode="train", loss="sum")
+    updated = any("adamw" in n.name for n in profile.graph.nodes)
+    assert updated != any("no weight has a gradient" in r.text for r in profile.remarks)
+
+
 @pytest.mark.slow
 def test_weights_are_gathered_from_ranks_that_have_met(tmp_path: Path) -> None:
     _of_two(_sharded, tmp_path)

@@ -249,7 +249,10 @@ class Training:
                 backward(scaled, start, keep=_is_of_others(scaled, recorder))
             behind_micro_batches(module, self._micro_batches)
             recorder.phase = "optimizer"
-            self._update([w for w in weights if w.grad is not None], kept, recorder, scale)
+            reached = [w for w in weights if w.grad is not None]
+            if weights and not reached:
+                recorder.notes += (_NONE_REACHED,)
+            self._update(reached, kept, recorder, scale)
             return loss
 
         return run
@@ -457,6 +460,12 @@ def _here(weight: Tensor) -> Tensor:
     piece = local(weight)
     piece.grad = local(gradient)
     return piece
+
+
+_NONE_REACHED = Remark(
+    "gradients",
+    "no weight has a gradient of its own after the backward: the step has no update by an optimizer",
+)
 
 
 def _kept(optimizer: str) -> dict[str, Tensor]:
