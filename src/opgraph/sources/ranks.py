@@ -168,6 +168,14 @@ def is_spread(tensor: Any) -> bool:
     return type(tensor).__name__ == "DTensor" and hasattr(tensor, "_spec")
 
 
+def gathered_from(modules: Iterable[torch.nn.Module]) -> list[Any]:
+    """The groups of ranks that have the rest of what is spread of some modules."""
+    tables = (t for m in modules for t in (m._parameters, m._buffers))
+    spread: list[Any] = [t for table in tables for t in table.values() if is_spread(t)]
+    meshes = dict.fromkeys(t._spec.mesh for t in spread if not is_pretended())
+    return [group for mesh in meshes for group in mesh.get_all_groups()]
+
+
 def assembled(tensor: Any, mode: Any) -> Tensor:
     """All of a tensor that is spread, with a mode of fake tensors without values unless they are here: to
     gather them, every rank would have to take part."""

@@ -35,6 +35,7 @@ from opgraph.sources.ranks import (
     assembled,
     begin,
     current,
+    gathered_from,
     is_spread,
     kept_elsewhere,
     numbered_apart,
@@ -409,11 +410,12 @@ def staged(
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
         set_eval(modules)
         uncompile(modules)
-        try:  # what is spread over ranks is gathered from them
-            with guard.listening() if real else nullcontext():
-                guard.lend(stand_in(modules, weights, mode))
+        try:
+            for group in gathered_from(modules) if real else ():
+                guard.meets(group)
         except Stopped as error:
             raise TraceError(str(error)) from error
+        guard.lend(stand_in(modules, weights, mode))
         stack.enter_context(converted_in_place())
         stack.enter_context(numbered_apart())
         imported = guard.when_imported = stack.enter_context(launches())

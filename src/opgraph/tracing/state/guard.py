@@ -329,14 +329,17 @@ class Guard:
             raise error
 
     def exchanges(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
-        """A call is about to exchange something with other ranks: before the first time, these meet. Of
-        fake tensors, and among ranks that are pretended, nothing is exchanged. Raises `Stopped` where they
-        do not meet, in this attempt or in one before."""
+        """A call is about to exchange something with other ranks. Of fake tensors, and among ranks that are
+        pretended, nothing is exchanged. Raises `Stopped` where not all of these come."""
         given = list(tensors_in_call(args, kwargs))
         if is_pretended() or (given and all(type(t) is FakeTensor for t in given)):
             return
         schema = func._schema.arguments
-        group = group_of({a.name: v for a, v in zip(schema, args, strict=False)} | dict(kwargs))
+        self.meets(group_of({a.name: v for a, v in zip(schema, args, strict=False)} | dict(kwargs)))
+
+    def meets(self, group: Any) -> None:
+        """Something is about to be exchanged within a group of ranks (None: it names none): before the
+        first time these meet. Raises `Stopped` where they do not, in this attempt or in one before."""
         if group is not None and group.group_name not in self.met:
             with self._effects.unheard():
                 lacking = met(group)
