@@ -177,6 +177,18 @@ Memory = Mapping[int, torch.UntypedStorage]
 """The memory on meta that stands for that of several tensors, by what theirs is known by."""
 
 
+def parts_of_memory(tensor: Tensor) -> dict[str, Tensor]:
+    """The attributes of a tensor that its memory is put together from, or given anew, as what is sharded
+    has its piece and room for the whole: there are none unless one of them is in its memory now."""
+    plain = (Tensor, torch.nn.Parameter)
+    parts = {k: v for k, v in vars(tensor).items() if type(v) in plain}
+    if not parts or type(tensor) not in plain or tensor.layout is not torch.strided:
+        return {}
+    own = tensor.untyped_storage()._cdata
+    strided = [part for part in parts.values() if part.layout is torch.strided]
+    return parts if any(part.untyped_storage()._cdata == own for part in strided) else {}
+
+
 def shared_memory(tensors: Iterable[Tensor]) -> Memory:
     """Memory that stands for what more than one of these tensors lies in."""
     storages: dict[int, torch.UntypedStorage] = {}

@@ -26,7 +26,7 @@ from opgraph.sources.ranks import (
     sharded,
     spread_as,
 )
-from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
+from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, parts_of_memory, shared_memory
 from opgraph.tracing.fake.types import dress, is_its_own, scales, unasked
 
 Modules = Collection[torch.nn.Module]
@@ -274,7 +274,8 @@ def stand_in(
     over devices: what a forward writes into them is brought back by its guard.
     """
     memo: dict[int, Tensor] = {}
-    shared = shared_memory(t for m in modules for t in m._parameters.values() if t is not None)
+    parameters = [t for m in modules for t in m._parameters.values() if t is not None]
+    shared = shared_memory(t for p in parameters for t in (p, *parts_of_memory(p).values()))
     for module in modules:
         for table, is_buffer in zip(_tables(module), (False, True), strict=False):
             for key, tensor in table.items():
@@ -334,6 +335,7 @@ def _stand_in(
         stand = fake(tensor.detach().as_subclass(Tensor), mode)
         stand.quant_state = _on_fakes(state, mode)
     dress(stand, tensor)
+    vars(stand).update((name, fake(t, mode, shared)) for name, t in parts_of_memory(tensor).items())
     if not is_buffer:
         stand._is_param = True
         stand.requires_grad = tensor.requires_grad

@@ -35,7 +35,7 @@ from opgraph.record.remarks import Remark, apart, leave
 from opgraph.record.turns import replaced, turn
 from opgraph.sources.ranks import is_fake_work, is_pretended, works_of
 from opgraph.sources.weightless import begun, fits, give_back
-from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values
+from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, parts_of_memory
 from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import memory_of, write_back
 from opgraph.tracing.state.devices import Brought
@@ -61,7 +61,6 @@ from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
     UNDECLARED,
     Looks,
-    has_its_memory,
     is_real,
     sparse_back,
     storage_of,
@@ -424,8 +423,8 @@ class Guard:
     def _known_places(self) -> tuple[Collection[int], list[_Place]]:
         """The storages that there were before the run, and where those in the CPU's memory are."""
         if self._places is None:
-            aliases = (looks.alias for looks in self._first.tensors)
-            found = (storage_of(alias) for alias in aliases if alias is not None)
+            parts_of_memory = (looks.alias for looks in self._first.tensors)
+            found = (storage_of(alias) for alias in parts_of_memory if alias is not None)
             held = {s._cdata: s for s in found if s is not None}
             here = (s for s in held.values() if s.device.type == "cpu")
             places = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in here)
@@ -469,7 +468,7 @@ class Guard:
                 key: stand
                 for key, stand in stands.items()
                 if key != identity(stand)
-                and (not has_its_memory(known[key]) if key in known else not reach.complete)
+                and (_may_stand(stand, known[key]) if key in known else not reach.complete)
             }
             if found:
                 reach.lend(found)
@@ -724,6 +723,12 @@ def guarded(roots: Iterable[Any], *, heard: bool = True, device: str = "cpu") ->
             guard.settle()
         finally:
             guard.restore()
+
+
+def _may_stand(stand: Tensor, tensor: Tensor) -> bool:
+    """Whether a tensor may stand in for another wherever that is: no real one for what may be given its
+    memory anew, which is not the other's."""
+    return type(stand) is FakeTensor or not parts_of_memory(tensor)
 
 
 class _Remembered:

@@ -132,15 +132,6 @@ def storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
         return None
 
 
-def has_its_memory(tensor: Tensor) -> bool:
-    """Whether a tensor has its own memory among its attributes, which it may be given anew, as what is
-    sharded has its piece: none that stands for it is in that."""
-    parts = [part for part in vars(tensor).values() if issubclass(type(part), Tensor)]
-    own = storage_of(tensor) if parts else None
-    others = (storage_of(part) for part in parts if own is not None)
-    return own is not None and any(o is not None and o._cdata == own._cdata for o in others)
-
-
 def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
     if tensor.layout is alias.layout is torch.sparse_coo:
         same = tensor.shape == alias.shape and tensor.is_coalesced() == alias.is_coalesced()
