@@ -145,6 +145,27 @@ def test_an_optimizer_that_a_model_has_makes_its_step(tracer: str, called: bool)
     assert not [end for end in ends if end is not None and end[0] is model.optimizer]
 
 
+class Gathered(nn.Module):
+    """Puts its weight into memory that it makes, and computes with views of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.layer.weight.data = torch.zeros(8, 8)
+        return linear(x, self.layer.weight[:4])
+
+
+def test_a_weight_that_is_given_memory_made_in_the_run_has_views() -> None:
+    model = Gathered()
+    before = model.layer.weight.detach().clone()
+    found = opgraph.profile(model, torch.randn(2, 8))
+    assert found.tracing.tensors == "fake"
+    assert not found.remarks
+    assert torch.equal(model.layer.weight, before)
+
+
 class Keeps(nn.Module):
     def __init__(self, states: list[Tensor]) -> None:
         super().__init__()

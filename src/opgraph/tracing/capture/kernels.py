@@ -740,6 +740,15 @@ class KernelCapture(TorchDispatchMode):
         first = int(keep)
         return (*args[:first], *tree_map_only(Tensor, stand, args[first:]))
 
+    def faked(self, tensor: Tensor) -> Tensor:
+        """What stands for a real tensor that this run made, whose memory a fake one is given: torch computes
+        no view of that one. It is counted with the real one's."""
+        if self.fake_mode is None or type(tensor) is not Tensor or not self.made_here(tensor):
+            return tensor
+        stand = fake(tensor, self.fake_mode)
+        self.memory.ignore(stand)
+        return stand
+
     def is_unknown(self, tensor: Tensor) -> bool:
         """Whether a real tensor has no values, since a fake one was written to it."""
         return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._unknown

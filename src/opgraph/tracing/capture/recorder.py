@@ -933,6 +933,8 @@ class _Functions(TorchFunctionMode):
                     return placed
             if func in _OF_AUTOGRAD and not (capture.in_node or _is_grad_enabled()):
                 recorder.differentiates = True
+            if func == _GIVEN and type(args[0]) is FakeTensor and capture.fake_mode is not None:
+                args = (args[0], *tree_map_only(Tensor, capture.faked, args[1:]))
             if func in _NO_NODES:
                 if func in ADDRESSES:
                     return address(func, args, kwargs, recorder.asked)
@@ -1110,7 +1112,10 @@ _PLACES = {
 """What asks a tensor whether it is on an accelerator of a kind, or, without one, where it is."""
 _AS_ARRAYS = frozenset({Tensor.numpy, Tensor.__array__, Tensor.__dlpack__})
 _AS_VALUES = _AS_ARRAYS | {Tensor.tolist}
-_WATCHED = HANDED_OUT | _NO_NODES | _READ.keys() | _AS_VALUES | _OF_AUTOGRAD | _PLACES.keys()
+_GIVEN = Tensor.data.__set__
+_WATCHED = (
+    HANDED_OUT | {_GIVEN} | _NO_NODES | _READ.keys() | _AS_VALUES | _OF_AUTOGRAD | _PLACES.keys()
+)
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip
