@@ -741,8 +741,8 @@ class KernelCapture(TorchDispatchMode):
         return (*args[:first], *tree_map_only(Tensor, stand, args[first:]))
 
     def faked(self, tensor: Tensor) -> Tensor:
-        """What stands for a real tensor that this run made, whose memory a fake one is given: torch computes
-        no view of that one. It is counted with the real one's."""
+        """What stands for a real tensor that this run made, whose memory a fake one is given: of that one
+        torch would compute no view. It is counted with the real one's."""
         if self.fake_mode is None or type(tensor) is not Tensor or not self.made_here(tensor):
             return tensor
         stand = fake(tensor, self.fake_mode)
