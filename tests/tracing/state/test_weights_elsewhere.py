@@ -33,6 +33,20 @@ class Pair(NamedTuple):
     bias: Any
 
 
+def _twice(weight: Tensor) -> dict[str, Any]:
+    """Two tuples, each in one that was made before or after the other."""
+    one = {"in": (weight,)}
+    one["around"] = (one["in"],)
+    other = {"around": ((weight,),)}
+    other["in"] = other["around"][0]
+    return {"one": one, "other": other}
+
+
+def _in_all(held: dict[str, Any], weight: Tensor) -> Tensor:
+    each = [(h["in"][0], h["around"][0][0]) for h in held.values()]
+    return weight if all(w is weight for both in each for w in both) else weight + 1
+
+
 HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Tensor], Tensor]]] = {
     "dictionary": (lambda w: {"w": w}, lambda held, _: held["w"]),
     "key": (lambda w: {w: "name"}, lambda held, w: w if held[w] == "name" else w + 1),
@@ -41,6 +55,8 @@ HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Tensor], Tensor]]]
     "function with arguments": (lambda w: partial(relu, input=w), lambda held, _: held.keywords["input"]),
     "function with positions": (lambda w: partial(relu, w), lambda held, _: held.args[0]),
     "named tuple": (lambda w: [Pair(Pair(w, None), None)], lambda held, _: held[0].weight.weight),
+    "tuples in each other": (_twice, _in_all),
+    "result with names": (lambda w: torch.return_types.max((w, w)), lambda held, _: held.values),
     "default": (_default, lambda held, _: held()),
     "namespace": (lambda w: SimpleNamespace(w=w), lambda held, _: held.w),
     "function": (_closure, lambda held, _: held()),

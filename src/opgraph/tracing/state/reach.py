@@ -851,13 +851,10 @@ class Reach:
         """These copies, and tuples and sets with them, for those that have something of which there is one:
         a set that is changed may be gone through in another order ever after."""
         known = dict(copies)
-        for item in reversed(self._wholes):  # those within others are found after them
+        for item in _inner_first(self._wholes):
             if not known.keys().isdisjoint(map(identity, _parts(item))):
-                cls: Any = type(item)
-                make = functools.partial(tuple.__new__, cls) if issubclass(cls, tuple) else cls
-                known[identity(item)] = make(
-                    known.get(identity(part), part) for part in _parts(item)
-                )
+                parts = [known.get(identity(part), part) for part in _parts(item)]
+                known[identity(item)] = _of_parts(type(item), parts)
         return known
 
     def lend(self, copies: Mapping[int, Any]) -> None:
@@ -1035,6 +1032,31 @@ _OF_A_LOOK = (
 def _parts(item: Any) -> Iterable[Any]:
     """What is in a tuple or a set, whatever its own way through it does."""
     return tuple.__iter__(item) if issubclass(type(item), tuple) else item
+
+
+def _inner_first(wholes: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
+    """Tuples and sets, each once, behind those that it has in it."""
+    waiting = list(wholes)
+    left, opened = {identity(item) for item in waiting}, set[int]()
+    while waiting:
+        item = waiting[-1]
+        if identity(item) in left and identity(item) not in opened:
+            opened.add(identity(item))
+            waiting += [part for part in _parts(item) if identity(part) in left]
+            continue
+        waiting.pop()
+        if identity(item) in left:
+            left.remove(identity(item))
+            yield item
+
+
+def _of_parts(cls: Any, parts: list[Any]) -> Any:
+    """A tuple or a set of a class, made by what is in C of it: results of torch's that have names
+    (`torch.max`) make themselves."""
+    if not issubclass(cls, tuple):
+        return cls(parts)
+    made = (vars(each).get("__new__") for each in cls.__mro__)
+    return next(new for new in made if type(new) is BuiltinFunctionType)(cls, parts)
 
 
 def _known_kind(cls: type) -> Callable[[Reach, Any], None] | None:
