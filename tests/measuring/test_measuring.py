@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,6 +141,14 @@ def test_a_profiler_of_ones_own_stays_on() -> None:
     assert linear.count >= 4
 
 
+@contextmanager
+def _metered(model: nn.Module) -> Iterator[None]:
+    meter = Meter()
+    meter.attach([model])
+    yield
+    meter.detach()
+
+
 def test_a_copy_of_a_model_that_is_recorded_is_not_followed() -> None:
     model, x = nn.Linear(4, 4), torch.ones(2, 4)
     with torch.no_grad(), opgraph.recording(model) as run:
@@ -150,6 +160,20 @@ def test_a_copy_of_a_model_that_is_recorded_is_not_followed() -> None:
     assert run._follower._calls == 4
     average(x)
     assert run._follower._calls == 4
+
+
+@pytest.mark.parametrize("follow", [opgraph.recording, _metered])
+def test_a_model_that_is_followed_is_saved_as_it_is(follow: Any, tmp_path: Path) -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    with follow(model):
+        for at in range(3):
+            model(x).sum().backward()
+            torch.save(model, tmp_path / f"{at}.pt")
+        best = copy.deepcopy(model)
+    torch.save(best, tmp_path / "best.pt")
+    for file in tmp_path.iterdir():
+        assert b"opgraph" not in file.read_bytes()
+        assert torch.equal(torch.load(file, weights_only=False)(x), model(x))
 
 
 def test_a_loop_of_ones_own_is_recorded() -> None:

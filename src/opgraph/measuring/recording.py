@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -36,10 +37,25 @@ def around(
     """Have functions called before and after each call of a module; what comes has a `remove`. They are
     hooks, but of a module that is compiled in place, where hooks would be part of what is compiled."""
     if module._compiled_call_impl is None:
-        yield module.register_forward_pre_hook(called, with_kwargs=True)
-        yield module.register_forward_hook(returned, always_call=True)
+        yield module.register_forward_pre_hook(_Hook(called), with_kwargs=True)
+        yield module.register_forward_hook(_Hook(returned), always_call=True)
     else:
         yield _Around(module, called, returned)
+
+
+class _Hook:
+    """A hook of this model alone: what is copied or pickled of it has in its place what does nothing, and
+    needs no opgraph."""
+
+    def __init__(self, run: Callable[..., None]) -> None:
+        self._run = run
+
+    @uncompiled
+    def __call__(self, *given: Any) -> None:
+        self._run(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
 
 
 class _Around:
@@ -97,9 +113,6 @@ class Follower:
             register_optimizer_step_pre_hook(self._steps),
             register_optimizer_step_post_hook(self._stepped),
         ]
-
-    def __deepcopy__(self, _: Any) -> Follower:
-        return self  # a copy of the model has its hooks, and is not followed
 
     def stop(self) -> None:
         """Follow no more; a step of training that runs ends here."""
