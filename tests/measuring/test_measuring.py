@@ -117,7 +117,7 @@ class Shy(nn.Linear):
 
 
 def test_a_step_that_fails_under_the_profiler_leaves_none_on() -> None:
-    with pytest.raises(RuntimeError, match="somebody looks"):
+    with pytest.raises(TraceError, match="somebody looks"):
         opgraph.measure(Shy(4, 4), torch.ones(2, 4), steps=2)
     assert not torch.autograd._profiler_enabled()
     with torch.profiler.profile() as profiler, torch.overrides.BaseTorchFunctionMode():
