@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,26 @@ def _metered(model: nn.Module) -> Iterator[None]:
     meter.attach([model])
     yield
     meter.detach()
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("wait", [0, 3])
+def test_a_profiler_that_starts_by_a_schedule_has_its_steps(outside: bool, wait: int) -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    when = torch.profiler.schedule(wait=wait, warmup=2, active=2, repeat=1)
+    with ExitStack() as stack:
+        run = None if outside else stack.enter_context(opgraph.recording(model))
+        profiler = stack.enter_context(torch.profiler.profile(schedule=when))
+        run = run or stack.enter_context(opgraph.recording(model))
+        for _ in range(12):
+            model(x).sum().backward()
+            optimizer.step()
+            profiler.step()
+    (linear,) = (e for e in profiler.key_averages() if e.key == "aten::linear")
+    assert linear.count == 2
+    assert not [e for e in profiler.key_averages() if e.key.startswith("opgraph:")]
+    assert run.measured.record.profiled
 
 
 def test_a_copy_of_a_model_that_is_recorded_is_not_followed() -> None:

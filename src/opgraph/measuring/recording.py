@@ -102,6 +102,7 @@ class Follower:
         self._begin: float | None = None
         self._under: Profiled | None = None
         self._marks: Marks | None = None
+        self._after = False  # a step under the profiler: what begins in one must not end in another
         self._plain: list[float] = []
         self._traced: list[tuple[float, RunRecord]] = []
         self._handles: list[Any] = []
@@ -161,10 +162,18 @@ class Follower:
             self._marks = Marks(self._profile.graph, module)
         if first and self._training:
             return  # the optimizer is not known yet, and all is cold
-        few = len(self._traced) < _PROFILED and len(self._traced) <= len(self._plain)
-        if few and not watched() and self._profile is not None and self._marks is not None:
+        few, after = len(self._traced) < _PROFILED, self._after
+        self._after = False
+        if (
+            few
+            and not after
+            and not watched()
+            and self._profile is not None
+            and self._marks is not None
+        ):
             self._under = Profiled(self._profile, self._marks, self._device)
             self._under.begin()
+            self._after = True
         self._wait()
         self._begin = time.perf_counter()
 
@@ -182,7 +191,8 @@ class Follower:
             self._plain.append(seconds)
         else:
             under, self._under = self._under, None
-            self._traced.append(under.end())
+            found = under.end()
+            self._traced += [] if found is None else [found]
 
     def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizer = type(optimizer).__name__

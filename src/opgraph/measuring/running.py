@@ -3,6 +3,7 @@ marks, for where the time goes. What the profiler adds is measured, and taken ou
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import tempfile
@@ -23,6 +24,7 @@ from opgraph.record import units
 from opgraph.record.errors import TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunEvent, RunRecord, median, uncertainty
+from opgraph.record.turns import replaced
 from opgraph.tracing.base import uncommented
 
 STEADY = 0.02
@@ -77,8 +79,16 @@ def measured(
 
 
 def watched() -> bool:
-    """Whether a profiler of torch is on: to start another ends it."""
-    return bool(torch.autograd._profiler_enabled())
+    """Whether a profiler of torch is on, or waits for a step to start at: to start another ends it."""
+    return bool(torch.autograd._profiler_enabled()) or any(
+        type(item) is _profiler.profile and item.entered and item.kineto_results is None
+        for item in gc.get_objects()
+    )
+
+
+_profiler: Any = torch.autograd.profiler
+_STARTS = ("_prepare_profiler", "_run_on_profiler_start")
+"""What torch calls where a profiler is about to start."""
 
 
 def run_otherwise(profile: ProfileRecord, module: torch.nn.Module) -> Iterator[str]:
@@ -151,8 +161,9 @@ def _timed(run: Callable[[], Any], wait: Callable[[], object]) -> float:
 
 
 class Profiled:
-    """A step under the profiler, with marks: from `begin` to `end`, which gives its seconds and its run.
-    What is allocated is written down where `memory` is asked for, which slows it down."""
+    """A step under the profiler, with marks: from `begin` to `end`, which gives its seconds and its run;
+    none where somebody has started a profiler meanwhile, before which this one ends. What is allocated is
+    written down where `memory` is asked for, which slows it down."""
 
     def __init__(
         self, profile: ProfileRecord, marks: Marks, device: torch.device, *, memory: bool = False
@@ -162,13 +173,17 @@ class Profiled:
         self._wait = waiting(device)
         self._stack = ExitStack()
         self._start = 0.0
+        self._ended = False
 
     def over(self, run: Callable[[], Any]) -> tuple[float, RunRecord]:
         """What a step takes, from its beginning to its end."""
         with self._stack:  # if it fails, too
             self.begin()
             run()
-            return self.end()
+            found = self.end()
+        if found is None:
+            raise TraceError("a profiler was started within a step, and torch has one at a time")
+        return found
 
     def begin(self) -> None:
         """From here on the step runs."""
@@ -177,13 +192,27 @@ class Profiled:
             stack.enter_context(self._marks.step())
             self._wait()
             stack.enter_context(record_function(f"{STEP}1"))
+            for name in _STARTS:
+                stack.enter_context(replaced(_profiler, name, self._over(getattr(_profiler, name))))
             self._stack.push(stack.pop_all())
         self._start = time.perf_counter()
 
-    def end(self) -> tuple[float, RunRecord]:
+    def _over(self, starts: Callable[..., Any]) -> Callable[..., Any]:
+        """What starts another profiler, once this one has ended."""
+
+        def started(*args: Any, **kwargs: Any) -> Any:
+            self._ended = True
+            self._stack.close()
+            return starts(*args, **kwargs)
+
+        return started
+
+    def end(self) -> tuple[float, RunRecord] | None:
         """The step has run."""
         from opgraph.traces import joined
 
+        if self._ended:
+            return None
         with self._stack:
             self._wait()
             seconds = time.perf_counter() - self._start
