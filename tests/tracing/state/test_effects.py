@@ -464,3 +464,25 @@ def test_memory_is_traced_as_deep_as_before(tmp_path: Path) -> None:
         assert [note for note in notes if "forgotten what it had noted" in note] == notes != []
     finally:
         tracemalloc.stop()
+
+
+COMPILED = """
+import sys, torch, opgraph
+from torch._dynamo.utils import counters
+def seen(x):
+    y = x + 1
+    sys.audit("seen", y)
+    return y * 2
+again, x = torch.compile(seen, backend="eager"), torch.ones(3)
+again(x)
+before = dict(counters["frames"])
+opgraph.profile(torch.nn.Linear(3, 3), x)
+with torch.compiler.set_stance("fail_on_recompile"):
+    assert again(x).sum() == 12
+assert dict(counters["frames"]) == before
+"""
+
+
+def test_what_hears_is_no_part_of_what_is_compiled() -> None:
+    """The hook stays in the process, and Python calls it within functions that Dynamo has compiled."""
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)

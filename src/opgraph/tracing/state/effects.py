@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine
 from opgraph.tracing.state.holding import loaded
@@ -75,6 +77,7 @@ class Effects:
         if not _INSTALLED:  # there is no way back
             _INSTALLED.append(_audit)
             sys.addaudithook(_audit)
+            _left_alone(_audit)
         _LISTENING.append(self)
         for name in _BEGINS:
             if hasattr(threading, name):
@@ -217,6 +220,14 @@ _BEGINS = ("_start_new_thread", "_start_joinable_thread")
 """What `threading` begins threads by, until Python 3.12 and since."""
 _LISTENING: list[Effects] = []
 _INSTALLED: list[Any] = []
+
+
+def _left_alone(function: Callable[..., Any]) -> None:
+    """Have Dynamo never compile a function that Python calls within code of somebody's that is compiled:
+    it would be one function more there, and an error where none may be compiled anew."""
+    here = torch._C._dynamo.eval_frame
+    skipped = here._FrameExecStrategy(here._FrameAction.SKIP, here._FrameAction.DEFAULT)
+    here.set_code_exec_strategy(function.__code__, skipped)
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
