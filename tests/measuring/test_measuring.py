@@ -222,6 +222,16 @@ def test_a_loop_of_ones_own_is_recorded() -> None:
         _ = run.measured
 
 
+def test_a_step_of_training_of_a_scripted_module_is_measured() -> None:
+    model = nn.Sequential(torch.jit.script(nn.Linear(4, 4)), nn.Linear(4, 2))
+    model[0].bias.requires_grad_(False)
+    before = copy.deepcopy(model.state_dict())
+    found = opgraph.measure(model, torch.ones(3, 4), mode="train", device="cpu", steps=1)
+    assert found.totals.flops == opgraph.profile(model, torch.ones(3, 4), mode="train").totals.flops
+    assert [w.requires_grad for w in model.parameters()] == [True, False, True, True]
+    assert all(torch.equal(before[name], w) for name, w in model.state_dict().items())
+
+
 def test_a_loop_whose_model_cannot_be_traced_goes_on() -> None:
     model, x = nn.Linear(4, 2), torch.ones(3, 4)
 

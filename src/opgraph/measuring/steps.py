@@ -77,6 +77,9 @@ def _placed(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
             raise TraceError(
                 f"{model.info.name} cannot be copied, so that it stays as it is: {first_line(error)}"
             ) from error
+        for weight in module.parameters():  # of a scripted module they are results of copying here
+            if not weight.is_leaf:
+                weight.detach_().requires_grad_()
     return module.to(device)
 
 
