@@ -423,8 +423,8 @@ class Guard:
     def _known_places(self) -> tuple[Collection[int], list[_Place]]:
         """The storages that there were before the run, and where those in the CPU's memory are."""
         if self._places is None:
-            parts_of_memory = (looks.alias for looks in self._first.tensors)
-            found = (storage_of(alias) for alias in parts_of_memory if alias is not None)
+            aliases = (looks.alias for looks in self._first.tensors)
+            found = (storage_of(alias) for alias in aliases if alias is not None)
             held = {s._cdata: s for s in found if s is not None}
             here = (s for s in held.values() if s.device.type == "cpu")
             places = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in here)
