@@ -692,3 +692,29 @@ def test_weights_of_a_step_have_their_class_and_attributes(reads: bool) -> None:
     profile = opgraph.profile(model, torch.randn(4, 8), mode="train")
     assert profile.tracing.tensors == ("real" if reads else "fake")
     assert model.one.weight.calls == 1
+
+
+class Detects(nn.Module):
+    """Returns its losses by name, as torchvision's detectors do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes, self.boxes = nn.Linear(8, 3), nn.Linear(8, 4)
+
+    def forward(
+        self, x: torch.Tensor, targets: list[dict[str, torch.Tensor]]
+    ) -> dict[str, torch.Tensor]:
+        labels = torch.cat([target["labels"] for target in targets])
+        boxes = torch.cat([target["boxes"] for target in targets])
+        return {
+            "loss_classes": nn.functional.cross_entropy(self.classes(x), labels),
+            "loss_boxes": nn.functional.l1_loss(self.boxes(x), boxes),
+        }
+
+
+def test_losses_that_a_model_returns_by_name_are_added_up() -> None:
+    targets = [{"labels": torch.ones(1, dtype=torch.int64), "boxes": torch.zeros(1, 4)}]
+    profile = opgraph.profile(Detects(), (torch.ones(1, 8), targets), mode="train")
+    forward = 2 * 8 * (3 + 4)
+    assert profile.totals.flops == 2 * forward  # and as much for the weights' gradients
+    assert any("with the targets that were given" in r.text for r in profile.remarks)

@@ -246,8 +246,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _returned(result: Any) -> Tensor:
-    """The loss of a model that was given labels: the only number that it returns where none is named."""
+    """The loss of a model that was given labels: the only number that it returns where none is named, or
+    all of them added up where it returns nothing but named numbers."""
     loss = _own(result)
+    if loss is None and isinstance(result, Mapping) and all(map(_is_number, result.values())):
+        return _summed(result)
     numbers = [t for t in tensors_in(result) if _is_number(t) and t.requires_grad]
     if loss is None and len(numbers) != 1:
         raise TraceError("the model was given labels, and returns no loss")
