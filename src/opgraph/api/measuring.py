@@ -104,6 +104,7 @@ def measured_profile(
                     hint="measure as many steps on every rank (steps=20)",
                 )
             run = measured(profile, step, where, steps)
+            del step  # what ends with the copy of the model ends while all is brought back
         except OpgraphError:
             raise
         except Exception as error:

@@ -419,6 +419,82 @@ def test_a_pool_of_threads_sends_nothing(tmp_path: Path) -> None:
     assert not any("connection" in note for note in notes)
 
 
+def _a_pipe() -> Any:
+    reading, writing = os.pipe()
+    os.write(writing, b"12345678")
+    os.close(writing)
+    return reading
+
+
+def _a_socket() -> Any:
+    here, there = socket.socketpair()
+    there.send(b"12345678")
+    there.close()
+    return here
+
+
+def _a_connection() -> Any:
+    here, there = multiprocessing.Pipe()
+    for number in range(4):
+        there.send(number)
+    return here
+
+
+def _a_program() -> Any:
+    return subprocess.Popen(["yes"], stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(
+    ("make", "read"),
+    [
+        (_a_pipe, lambda pipe: os.read(pipe, 1)),
+        (lambda: os.fdopen(_a_pipe(), "rb"), lambda file: file.read(1)),
+        (_a_socket, lambda sock: sock.recv(1)),
+        (_a_connection, lambda connection: connection.recv()),
+        (_a_program, lambda program: program.stdout.readline()),
+    ],
+)
+def test_what_is_read_and_gone_is_said(
+    make: Callable[[], Any], read: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    held = make()
+    model = Doing(lambda _: read(model.held), tmp_path)
+    model.held = held
+    (note,) = opgraph.profile(model, X).model.notes
+    assert note.startswith("forward took what was to be read from")
+    if isinstance(held, subprocess.Popen):
+        held.kill()
+        held.communicate()
+    elif isinstance(held, int):
+        os.close(held)
+    else:
+        held.close()
+
+
+@pytest.mark.parametrize("reset", [torch.compiler.reset, torch._dynamo.reset])
+def test_what_drops_what_was_compiled_is_said(reset: Any, tmp_path: Path) -> None:
+    name, module = reset.__name__, sys.modules[reset.__module__]
+    assert said(lambda _: getattr(module, name)(), tmp_path) == [
+        "forward dropped what torch.compile had made: that cannot be taken back"
+    ]
+
+
+@pytest.mark.slow
+def test_a_pool_that_is_closed_and_replaced_stays_so(tmp_path: Path) -> None:
+    def anew(_: Any) -> None:
+        model.pool.map(abs, range(3))
+        model.pool.close()
+        model.pool.join()
+        model.pool = ThreadPool(1)
+
+    model: Any = Doing(anew, tmp_path)
+    model.pool = ThreadPool(1)
+    profile = opgraph.profile(model, X)
+    assert any("has another in its place" in r.text for r in profile.remarks)
+    model(X)
+    model.pool.terminate()
+
+
 def test_what_is_written_to_a_program_is_said(tmp_path: Path) -> None:
     program = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert program.stdin is not None

@@ -2582,3 +2582,31 @@ def test_an_error_without_a_graph_says_what_is_not_as_it_was(tracer: str) -> Non
     notes = [n for n in raised.value.__notes__ if not n.startswith("hint: ")]
     assert len(notes) == 1
     assert "fed a hash" in notes[0]
+
+
+def _set_tuning() -> None:
+    tunable = torch.cuda.tunable
+    tunable.enable(not tunable.is_enabled())
+    tunable.tuning_enable(not tunable.tuning_is_enabled())
+    tunable.set_filename("mine.csv")
+    tunable.set_max_tuning_iterations(7)
+    setattr(torch.backends.cudnn, "benchmark_limit", 3)  # noqa: B010  (by a text)
+
+
+@pytest.mark.skipif(not hasattr(torch._C, "_cuda_tunableop_enable"), reason="a build without CUDA")
+def test_what_torch_tunes_on_a_gpu_is_as_before() -> None:
+    class Tunes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            _set_tuning()
+            return x + 1
+
+    def now() -> Any:
+        tunable = torch.cuda.tunable
+        return (
+            tunable.is_enabled(), tunable.tuning_is_enabled(), tunable.get_filename(),
+            tunable.get_max_tuning_iterations(), torch.backends.cudnn.benchmark_limit,
+        )  # fmt: skip
+
+    before = now()
+    assert not opgraph.profile(Tunes(), X).remarks
+    assert now() == before

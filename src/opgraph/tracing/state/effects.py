@@ -85,7 +85,7 @@ class Effects:
         for owner, name, _, heard in _ears():
             self._replace(owner, name, heard)
         for stream, what, name in _streams(held):
-            for how in ("write", "writelines"):
+            for how in _WRITES if what in (_WROTE, _PRINTED) else _READS:
                 if hasattr(stream, how):
                     self._replace(stream, how, _heard(getattr(stream, how), what, _always(name)))
 
@@ -298,17 +298,21 @@ def standard() -> list[Any]:
 
 def _streams(held: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
     """The streams to be heard themselves, whoever has them and under whatever name: each with what is done
-    by writing to it, and what it is called."""
-    seen: set[int] = set()
+    by writing to it, or by reading from it, and what it is called."""
+    seen: set[tuple[int, str]] = set()
     named = zip(standard(), ("stdout", "stderr") * 2, strict=True)
+    placeless = [(stream, name_of(stream)) for stream in held if _has_no_places(stream)]
     found = [
-        *((stream, "printed to", name) for stream, name in named),
-        *((stream, _WROTE, name_of(stream)) for stream in held if _has_no_places(stream)),
+        *((stream, _PRINTED, name) for stream, name in named),
+        *((stream, _WROTE, name) for stream, name in placeless),
+        *((stream, _READ, "stdin") for stream in (sys.stdin, sys.__stdin__)),
+        *((stream, _READ, name) for stream, name in placeless),
     ]
     for stream, what, name in found:
         for each in (stream, getattr(stream, "buffer", None)):
-            if id(each) not in seen and type(getattr(each, "__dict__", None)) is dict:
-                seen.add(id(each))
+            key = id(each), "" if what is _READ else _WROTE
+            if key not in seen and type(getattr(each, "__dict__", None)) is dict:
+                seen.add(key)
                 yield each, what, name
 
 
@@ -417,8 +421,18 @@ def _sent(*_: Any, **__: Any) -> str | None:
 
 
 def _handed(*_: Any, **__: Any) -> str | None:
-    above = sys._getframe(2).f_back  # a pool wakes itself
-    return None if above and above.f_globals.get("__name__") == "multiprocessing.pool" else ""
+    above = sys._getframe(2).f_back
+    return None if _is_pools(above) else ""
+
+
+def _a_connection(*_: Any, **__: Any) -> str | None:
+    above = sys._getframe(2).f_back
+    return None if _is_pools(above) else "a connection"
+
+
+def _is_pools(frame: FrameType | None) -> bool:
+    """Whether a pool wakes itself."""
+    return frame is not None and frame.f_globals.get("__name__") == "multiprocessing.pool"
 
 
 def _nothing(*_: Any, **__: Any) -> str:
@@ -438,6 +452,11 @@ def _list(names: dict[str, None]) -> str:
 
 
 _WROTE, _REMOVED, _CHANGED = "wrote to", "removed or renamed", "changed"
+_PRINTED, _READ = "printed to", "took what was to be read from"
+_WRITES = "write", "writelines"
+_READS = "read", "read1", "readinto", "readline", "readlines"
+"""Methods of streams."""
+_DROPPED = "dropped what torch.compile had made"
 _REPLAYED = "replayed a CUDA graph, whose operators are in no total"
 _EVENTS: dict[str, tuple[str, Callable[..., str | None]]] = {
     "open": (_WROTE, _opened),
@@ -462,6 +481,23 @@ _EVENTS: dict[str, tuple[str, Callable[..., str | None]]] = {
 _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("socket", "socket.send", "sent through a connection", _sent),
     ("socket", "socket.sendall", "sent through a connection", _sent),
+    *(("socket", f"socket.{name}", _READ, _a_connection) for name in (
+        "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "accept")),
+    *(("ssl", f"SSLSocket.{name}", _READ, _a_connection) for name in ("recv", "recv_into", "read")),
+    *(("ssl", f"SSLSocket.{name}", "sent through a connection", _sent) for name in (
+        "send", "sendall", "write")),
+    *(("socket", f"socket.{name}", "changed a connection", _nothing) for name in (
+        "shutdown", "setsockopt")),
+    ("os", "killpg", "sent a signal to", _first),
+    ("torch.export", "register_dataclass", "registered with pytree", _registered),
+    *(("multiprocessing.connection", f"_ConnectionBase.{name}", _READ, _a_connection) for name in (
+        "recv", "recv_bytes", "recv_bytes_into")),
+    *(("os", name, _READ, _by_itself) for name in ("read", "readv")),
+    ("torch.compiler", "reset", _DROPPED, _nothing),
+    ("torch._dynamo", "reset", _DROPPED, _nothing),
+    *((module, name, "told Dynamo how to take", _registered)
+      for module in ("torch.compiler", "torch._dynamo")
+      for name in ("allow_in_graph", "disallow_in_graph")),
     *(("os", name, "changed the descriptor", _by_itself) for name in (
         "lseek", "ftruncate", "set_blocking", "set_inheritable")),
     *(("os", name, "made", _first) for name in ("mkfifo", "mknod")),

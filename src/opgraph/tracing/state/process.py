@@ -241,6 +241,8 @@ _NAMED_ALIKE: tuple[_Named, ...] = (
     (re.compile("_set_(.*)"), (r"_get_\1", r"_is_\1")),
     (re.compile("_jit_set_(.*)"), (r"_jit_get_\1", r"_jit_\1")),
     (re.compile("_jit_override_(.*)"), (r"_jit_\1",)),
+    (re.compile("(_cuda_(?:tunableop_)?)set_(max_tuning.*|cudnn_benchmark_limit)"), (r"\1get_\2",)),
+    (re.compile("(_cuda_tunableop_.*)enable"), (r"\1is_enabled",)),
 )
 """Functions of torch's core that set something, and what those are called that say what it is."""
 _NAMED_ALIKE_OF_TRANSFORMS: tuple[_Named, ...] = (
@@ -827,6 +829,12 @@ def _safe_back(before: tuple[set[Any], int]) -> None:
         torch.serialization.add_safe_globals(list(before[0]))
 
 
+def _tuned_in() -> Iterator[Setting]:
+    """The file of what torch tunes on a GPU."""
+    if hasattr(torch._C, "_cuda_tunableop_get_filename"):
+        yield torch.cuda.tunable.get_filename, torch.cuda.tunable.set_filename
+
+
 _FIXED: tuple[Setting, ...] = (
     *_PRECISE,
     *_switches(),
@@ -839,6 +847,7 @@ _FIXED: tuple[Setting, ...] = (
     (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.sparse.check_sparse_tensor_invariants.is_enabled, _invariants),
+    *_tuned_in(),
     (torch.get_num_threads, torch.set_num_threads),
     (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),

@@ -22,7 +22,10 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("asyncio.events", "AbstractEventLoop"): lambda e: (
         e.is_closed(), e.get_debug(), len(getattr(e, "_ready", ())),
         len(getattr(e, "_scheduled", ()))),
-    ("sqlite3", "Connection"): lambda c: (c.total_changes, c.in_transaction, c.row_factory),
+    ("multiprocessing.connection", "_ConnectionBase"): lambda c: c.closed,
+    ("multiprocessing.pool", "Pool"): lambda p: p._state,
+    ("sqlite3", "Connection"): lambda c: (
+        c.total_changes, c.in_transaction, c.row_factory, c.text_factory, c.isolation_level),
     ("numba.typed.typedlist", "List"): lambda held: pickle.dumps(list(held)),
     ("numba.typed.typeddict", "Dict"): lambda held: pickle.dumps(list(held.items())),
     ("_box", "Box"): lambda made: pickle.dumps(
@@ -39,6 +42,8 @@ _ENDED: dict[tuple[str, str], Callable[[Any], bool]] = {
     ("concurrent.futures._base", "Executor"): lambda e: bool(
         getattr(e, "_shutdown", False) or getattr(e, "_shutdown_thread", False)),
     ("asyncio.events", "AbstractEventLoop"): lambda e: e.is_closed(),
+    ("multiprocessing.connection", "_ConnectionBase"): lambda c: c.closed,
+    ("multiprocessing.pool", "Pool"): lambda p: p._state != "RUN",
     ("sqlite3", "Connection"): lambda c: c.total_changes < 0,
 }  # fmt: skip
 """How one of these, or a file, says that it is closed, shut down or over, which is for good."""
