@@ -412,6 +412,13 @@ def test_a_stream_that_others_hold_is_heard(name: str, tmp_path: Path, capsys: A
     assert not said(lambda _: logger.isEnabledFor(logging.INFO), tmp_path)
 
 
+def test_a_loop_that_wakes_itself_reads_nothing(tmp_path: Path) -> None:
+    async def wait() -> None:
+        await asyncio.to_thread(int)
+
+    assert not said(lambda _: asyncio.run(wait()), tmp_path)
+
+
 def test_a_pool_of_threads_sends_nothing(tmp_path: Path) -> None:
     """It tells itself through a pipe that it has done what it was given."""
     with ThreadPool(1) as pool:

@@ -426,8 +426,9 @@ def _handed(*_: Any, **__: Any) -> str | None:
 
 
 def _a_connection(*_: Any, **__: Any) -> str | None:
-    above = sys._getframe(2).f_back
-    return None if _is_pools(above) else "a connection"
+    reads = sys._getframe(2)
+    wakes = reads.f_code.co_name == "_read_from_self"  # a loop itself
+    return None if wakes or _is_pools(reads.f_back) else "a connection"
 
 
 def _is_pools(frame: FrameType | None) -> bool:
