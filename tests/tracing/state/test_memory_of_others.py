@@ -347,6 +347,28 @@ def _sharded(rank: int, store: str) -> None:
     dist.destroy_process_group()
 
 
+def _by_tensor(scale: float) -> Tensor:
+    return torch.quantize_per_tensor(torch.ones(8), scale, 0, torch.quint8)
+
+
+def _by_channel(scale: float) -> Tensor:
+    scales, zeros = torch.full((8,), scale), torch.zeros(8)
+    return torch.quantize_per_channel(torch.ones(8), scales, zeros, 0, torch.quint8)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize")
+@pytest.mark.parametrize("made", [_by_tensor, _by_channel])
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_quantized_tensor_that_another_is_copied_to_has_its_scale(
+    made: Callable[[float], Tensor], asks: bool
+) -> None:
+    model = Held(lambda m, _: m.state.copy_(made(0.5)), asks=asks)
+    model.state = made(0.1)
+    opgraph.profile(model, X)
+    assert torch.equal(model.state.dequantize(), made(0.1).dequantize())
+    assert torch.equal(model.state.int_repr(), made(0.1).int_repr())
+
+
 class Apart(nn.Module):
     """Computes with what has no history."""
 

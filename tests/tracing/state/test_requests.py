@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -72,6 +73,25 @@ def test_an_error_says_it_too(tmp_path: Path) -> None:
     assert any(str(tmp_path / "made") in note for note in raised.value.__notes__)
 
 
+def _interrupted(model: Any, there: Callable[[Any], bool]) -> None:
+    """Interrupt a profile as a function is called, the first time that it is the one."""
+    came = []
+
+    def interrupts(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and not came and there(frame):
+            came.append(frame.f_code)
+            signal.raise_signal(signal.SIGINT)
+
+    before = sys.getprofile()
+    sys.setprofile(interrupts)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            opgraph.profile(model, X)
+    finally:
+        sys.setprofile(before)
+    assert came
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("at", ["changed", "back"])
 def test_an_interrupt_waits_until_settings_are_back(at: str, tmp_path: Path) -> None:
@@ -82,22 +102,12 @@ def test_an_interrupt_waits_until_settings_are_back(at: str, tmp_path: Path) -> 
         "        super().__init__(4, 4)\n        torch.set_num_threads(torch.get_num_threads() + 1)\n",
         encoding="utf-8",
     )
-    threads, came = torch.get_num_threads(), []
+    threads = torch.get_num_threads()
 
-    def interrupts(frame: Any, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_name == at and frame.f_back.f_code.co_name == "put_back":
-            came.append(code)
-            signal.raise_signal(signal.SIGINT)
+    def there(frame: Any) -> bool:
+        return frame.f_code.co_name == at and frame.f_back.f_code.co_name == "put_back"
 
-    before = sys.getprofile()
-    sys.setprofile(interrupts)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            opgraph.profile(f"{file}:Net", torch.randn(1, 4))
-    finally:
-        sys.setprofile(before)
-    assert came
+    _interrupted(f"{file}:Net", there)
     assert torch.get_num_threads() == threads
 
 
@@ -113,21 +123,7 @@ def test_an_interrupt_while_a_tensor_is_freed_is_not_dropped() -> None:
             after.append(1)
             return y * 2
 
-    came = []
-
-    def interrupts(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name == "_freed" and not came:
-            came.append(frame.f_code.co_filename)
-            signal.raise_signal(signal.SIGINT)
-
-    before = sys.getprofile()
-    sys.setprofile(interrupts)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            opgraph.profile(Frees(), X)
-    finally:
-        sys.setprofile(before)
-    assert came
+    _interrupted(Frees(), lambda frame: frame.f_code.co_name == "_freed")
     assert after == []
 
 
@@ -140,23 +136,12 @@ def test_an_interrupt_while_what_is_held_weakly_goes_is_not_dropped() -> None:
             del part
             return x + len(held)
 
-    came = []
+    def there(frame: Any) -> bool:
+        above = frame.f_back
+        by = None if above is None else above.f_code
+        return frame.f_code.co_name == "_remove" and by is Forgets.forward.__code__
 
-    def interrupts(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name == "_remove" and not came:
-            above = frame.f_back
-            if above is not None and above.f_code is Forgets.forward.__code__:
-                came.append(1)
-                signal.raise_signal(signal.SIGINT)
-
-    before = sys.getprofile()
-    sys.setprofile(interrupts)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            opgraph.profile(Forgets(), X)
-    finally:
-        sys.setprofile(before)
-    assert came
+    _interrupted(Forgets(), there)
 
 
 INTERRUPTED = """

@@ -69,7 +69,7 @@ class Effects:
         self._theirs = {id(t): t for t in threading.enumerate() if t is not me}
         self._begun: list[threading.Thread] = []
         self._before: list[tuple[Any, str, Any]] = []
-        self._open = _descriptors()
+        self.open = _descriptors()
 
     def begin(self, held: Iterable[Any] = ()) -> None:
         """Hear from now on, and what is written to streams that the forward has `held` since before, where
@@ -129,7 +129,7 @@ class Effects:
         self._begun.clear()  # they may have tensors of the run
         self._theirs.clear()
         by_one = alone()
-        before, now = self._open.items(), _descriptors().items()
+        before, now = self.open.items(), _descriptors().items()
         for what, found in (("left open", now - before), ("closed", before - now)):
             for number, _ in sorted(found):
                 name = _behind(number) if what == "left open" else f"the descriptor {number}"
@@ -425,6 +425,12 @@ def _handed(*_: Any, **__: Any) -> str | None:
     return None if _is_pools(above) else ""
 
 
+def _a_descriptor(number: Any, *_: Any) -> str | None:
+    """One that was open before: what a forward opens itself is its own."""
+    theirs = any(number in each.open for each in _LISTENING)
+    return f"the descriptor {number}" if theirs and _by_itself(number) is not None else None
+
+
 def _a_connection(*_: Any, **__: Any) -> str | None:
     reads = sys._getframe(2)
     wakes = reads.f_code.co_name == "_read_from_self"  # a loop itself
@@ -493,7 +499,7 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("torch.export", "register_dataclass", "registered with pytree", _registered),
     *(("multiprocessing.connection", f"_ConnectionBase.{name}", _READ, _a_connection) for name in (
         "recv", "recv_bytes", "recv_bytes_into")),
-    *(("os", name, _READ, _by_itself) for name in ("read", "readv")),
+    *(("os", name, _READ, _a_descriptor) for name in ("read", "readv")),
     ("torch.compiler", "reset", _DROPPED, _nothing),
     ("torch._dynamo", "reset", _DROPPED, _nothing),
     *((module, name, "told Dynamo how to take", _registered)

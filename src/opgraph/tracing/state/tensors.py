@@ -145,7 +145,16 @@ def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
         and graded(tensor, "shape") == graded(alias, "shape")  # one without sizes yet says none
         and tensor.stride() == alias.stride()
         and tensor.dtype == alias.dtype
+        and (not tensor.is_quantized or _scaled(tensor) == _scaled(alias))
     )
+
+
+def _scaled(tensor: Tensor) -> tuple[Any, ...]:
+    """How a quantized tensor is scaled: what another that is copied to it brings along."""
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return tensor.q_scale(), tensor.q_zero_point()
+    scales, zeros = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+    return scales.tolist(), zeros.tolist(), tensor.q_per_channel_axis()
 
 
 def sparse_back(tensor: Tensor, parts: list[Tensor], shape: torch.Size) -> None:
