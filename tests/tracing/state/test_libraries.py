@@ -394,3 +394,37 @@ def test_what_a_logger_of_a_library_noted_of_one_above_it(
     assert not library.is_on()
     opgraph.profile(Using(lambda: (above.setLevel(10), library.is_on()), values), torch.ones(2, 8))
     assert not library.is_on()
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_profiler_that_forward_goes_on_with(at: int) -> None:
+    """It goes on in C as well: an object that is a step behind would start there what runs already."""
+    known = torch.profiler
+    profiler = known.profile(
+        activities=[known.ProfilerActivity.CPU],
+        schedule=known.schedule(wait=1, warmup=1, active=2, repeat=1),
+    )
+
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.profiler, self.calls = nn.Linear(4, 4), profiler, 0
+
+        def forward(self, x: Tensor) -> Any:
+            self.calls += 1
+            self.profiler.step()
+            return self.layer(x)
+
+    model, x = Steps(), torch.randn(2, 4)
+    with profiler:
+        for _ in range(at):
+            model(x)
+        step, action = profiler.step_num, profiler.current_action
+        notes = opgraph.profile(model, (x,)).model.notes
+        assert model.calls == at
+        moved = profiler.current_action is not action
+        assert profiler.step_num == step + moved
+        assert any("one with what it keeps in C (profile)" in note for note in notes) is moved
+        for _ in range(6):
+            model(x)
+    assert not torch._C._autograd._profiler_enabled()

@@ -101,7 +101,7 @@ from opgraph.tracing.state.packages import (
 )
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.signals import held
-from opgraph.tracing.state.speaking import behind, ending, own_of
+from opgraph.tracing.state.speaking import behind, ending, going_with, own_of, says_the_same
 from opgraph.tracing.state.steps import Step, all_back
 from opgraph.tracing.state.undoing import (
     all_shown,
@@ -224,7 +224,7 @@ class Reach:
     _answered: set[int] = field(default_factory=set)
     _own: bool = True
     _kinds: dict[int, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
-    _shows: dict[int, tuple[tuple[Any, ...], type | None, bool, bool]] = field(default_factory=dict)
+    _shows: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _parts: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
@@ -428,9 +428,10 @@ class Reach:
     def _object(self, item: Any) -> None:
         cls: Any = type(item)
         if identity(cls) not in self._shows:
-            shows = slots_of(cls), made_in_c(cls), not is_in_python(cls), has_table(cls)
-            self._shows[identity(cls)] = shows
-        slots, made, in_c, tabled = self._shows[identity(cls)]
+            self._shows[identity(cls)] = (
+                slots_of(cls), made_in_c(cls), not is_in_python(cls), has_table(cls), going_with(cls),
+            )  # fmt: skip
+        slots, made, in_c, tabled, goes = self._shows[identity(cls)]
         table, had = table_of(item) if tabled else None, None
         if type(table) is dict:
             before = self._owned(table)
@@ -442,11 +443,17 @@ class Reach:
         at = len(self._slots)
         for slot in slots:
             self._slot(slot, item)
-        if had is not None or made is not None:
+        if had is not None or made is not None or goes is not None:
             parts = [table, *(had or ())] if made is None else gc.get_referents(item)
             parts = [part for part in parts if identity(type(part)) in CONTAINERS or part is table]
-            shown = None if made is None else (made, shown_in_c(item, made), self._slots[at:])
-            self._of_c.append((item, had, parts, shown))
+            shows: Callable[[], bool] | None = None
+            if made is not None:
+                shows = functools.partial(
+                    all_shown, item, made, shown_in_c(item, made), self._slots[at:]
+                )
+            elif goes is not None:
+                shows = functools.partial(says_the_same, goes, item, goes(item))
+            self._of_c.append((item, had, parts, shows))
         if table is None and in_c:
             self._look(gc.get_referents(item))
             if says_all(cls) or says_nothing(cls):
@@ -951,8 +958,8 @@ class Reach:
         see it, with their attributes, the containers that they have, and objects of the same module that
         have them: none of that goes back by itself. With the names of their classes."""
         found: dict[int, str] = {}
-        for item, _, parts, shown in self._of_c:
-            if shown is not None and not all_shown(item, *shown):
+        for item, _, parts, shows in self._of_c:
+            if shows is not None and not shows():
                 found |= dict.fromkeys(map(identity, (item, *parts)), type(item).__qualname__)
         for item, had, parts, _ in self._of_c if found else ():
             home = type(item).__module__
@@ -1142,9 +1149,9 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
 
 ON_GPU = "__cuda_array_interface__"
 """What arrays on a GPU of other libraries (CuPy, Numba) tell of their memory by."""
-_OfC = tuple[Any, list[Any] | None, list[Any], tuple[type, bytes, list[Any]] | None]
+_OfC = tuple[Any, list[Any] | None, list[Any], Callable[[], bool] | None]
 """An object that has a part in C; what its attributes held, where they may have one, too; its containers;
-and, if its class was made in C, that class, the memory of the object, and what it shows."""
+and, if it is itself of that part, whether that is as it was."""
 _Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]
 """What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names."""
 

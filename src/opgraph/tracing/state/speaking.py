@@ -48,6 +48,14 @@ _ENDED: dict[tuple[str, str], Callable[[Any], bool]] = {
 }  # fmt: skip
 """How one of these, or a file, says that it is closed, shut down or over, which is for good."""
 
+_GOING_WITH: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("torch.profiler.profiler", "_KinetoProfile"): lambda p: (
+        getattr(p, "current_action", None), p.profiler),
+    ("torch.autograd.profiler", "profile"): lambda p: (p.entered, p.kineto_results),
+}  # fmt: skip
+"""Classes of torch's whose objects go with something in C that none of them says, which is one for the
+process, and how they say where they are."""
+
 
 def behind(cls: type) -> Callable[[Any], Any] | None:
     """What an object of a class says of what is behind it, or how it refuses to, as when it is closed; None
@@ -59,6 +67,16 @@ def ending(cls: type) -> Callable[[Any], Any] | None:
     """What an object of a class says of whether it has ended, False as long as it has not; None where it
     cannot end."""
     return _asked(cls, _ENDED)
+
+
+def going_with(cls: type) -> Callable[[Any], Any] | None:
+    """What an object says that goes on together with something in C; None where it does not."""
+    return _asked(cls, _GOING_WITH)
+
+
+def says_the_same(says: Callable[[Any], Any], item: Any, before: Any) -> bool:
+    """Whether an object says what it did."""
+    return bool(says(item) == before)
 
 
 def _asked(
