@@ -428,3 +428,45 @@ def test_a_profiler_that_forward_goes_on_with(at: int) -> None:
         for _ in range(6):
             model(x)
     assert not torch._C._autograd._profiler_enabled()
+
+
+REGISTERS = """
+class Registry:
+    def __init__(self):
+        self.names = {}
+    def register(self, name, of):
+        if name in self.names:
+            raise ValueError(name)
+        self.names[name] = of
+REGISTRY = Registry()
+class Counter:
+    def __init__(self, name, registry=REGISTRY):
+        registry.register(name, self)
+class Gauge:
+    def __init__(self, name, *, kept=REGISTRY):
+        kept.register(name, self)
+def note(name, *, names=[]):
+    names.append(name)
+    assert names == [name]
+del REGISTRY
+"""
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("by", ["Counter", "Gauge", "note"])
+def test_where_a_function_of_a_library_registers_unless_it_is_told(
+    by: str, values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call registers under the same name, which may be done once."""
+    library: Any = ModuleType("registering")
+    library.__file__ = "/site-packages/registering.py"
+    exec(REGISTERS, vars(library))  # noqa: S102
+    monkeypatch.setitem(sys.modules, "registering", library)
+    register = {
+        "Counter": lambda: registering.Counter("calls"),  # type: ignore[name-defined] # noqa: F821
+        "Gauge": lambda: registering.Gauge("calls"),  # type: ignore[name-defined] # noqa: F821
+        "note": lambda: registering.note("calls"),  # type: ignore[name-defined] # noqa: F821
+    }[by]
+    monkeypatch.setitem(globals(), "registering", library)
+    opgraph.profile(Using(register, values), torch.ones(2, 8))
+    register()

@@ -235,10 +235,10 @@ def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
 
 
 def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """What a function of a library keeps among its globals: what it and its helpers assign, the containers
-    that they fill, objects of its package's own classes, also of which they are methods, what classes that
-    they name keep, loggers; of one with a cache, that; and what a decorator keeps with the function that it
-    was given."""
+    """What a function of a library keeps among its globals, and as the defaults of its arguments: what it
+    and its helpers assign, the containers that they fill, objects of its package's own classes, also of
+    which they are methods, what classes that they name keep, loggers; of one with a cache, that; and what a
+    decorator keeps with the function that it was given."""
     *above, function = _behind(value)
     yield from (({"cache": each}, "cache") for each in above if type(each) is LRU)
     if type(function) is not FunctionType:
@@ -247,14 +247,15 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
     home = function.__globals__.get("__name__")
     filled = any(fills_any(each.__code__) for each in helpers)
     for each in helpers:
-        space = each.__globals__
+        space, given = each.__globals__, _defaults(each)
         names, stored = named_in(each.__code__)[:2]
-        for name in names & space.keys():
-            kept = space[name]
+        there = [(space, name) for name in names & space.keys()]
+        for table, name in there + [(given, name) for name in given]:
+            kept = table[name]
             own = are_related(type(kept).__module__, home) and has_table(type(kept))
             own = own and not issubclass(type(kept), (int, type, FunctionType))
             if (filled and identity(type(kept)) in CONTAINERS and kept is not sys.modules) or own:
-                yield space, name
+                yield table, name
         if stored:
             yield {each.__name__: each}, each.__name__
         if "getLogger" in names and space is function.__globals__:
@@ -266,3 +267,10 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
             yield from _shared_by(item)
         else:
             yield {"object": item}, "object"
+
+
+def _defaults(function: FunctionType) -> dict[str, Any]:
+    """What the arguments of a function are where nobody gives any, by their names."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    values = function.__defaults__ or ()
+    return dict(zip(names[::-1], values[::-1], strict=False)) | (function.__kwdefaults__ or {})
