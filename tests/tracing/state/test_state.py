@@ -44,7 +44,7 @@ from multiprocessing import Event as SharedEvent
 from multiprocessing import Value
 from multiprocessing.pool import ThreadPool
 from multiprocessing.sharedctypes import Synchronized
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from string import Template
@@ -1371,6 +1371,40 @@ def test_where_operators_go(run: str) -> None:
     before = said()
     profiled(Changing(lambda _: _where_operators_go(), run))
     assert said() == before
+
+
+SWITCHES = {
+    "_jit_set_autocast_mode": "",  # what sets it says what it was
+    "_jit_set_symbolic_shapes_test_mode": "",
+    "_jit_texpr_set_fallback_allowed": "_jit_texpr_fallback_allowed",
+    "_set_warn_on_accumulate_grad_stream_mismatch": "_warn_on_accumulate_grad_stream_mismatch",
+    "_debug_only_display_vmap_fallback_warnings": "_debug_only_are_vmap_fallback_warnings_enabled",
+    "_debug_set_fusion_group_inlining": "_debug_get_fusion_group_inlining",
+    "_cuda_record_untuned_enable": "_cuda_record_untuned_is_enabled",
+    "_set_check_sparse_tensor_invariants": "_check_sparse_tensor_invariants",
+    "_lazy._set_symbolic_shape_mode": "_lazy._get_symbolic_shape_mode",
+}
+
+
+def _is_on(put: Callable[[bool], Any], says: str) -> Any:
+    if says:
+        return attrgetter(says)(torch._C)()
+    put(before := put(True))
+    return before
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches_of_the_core(name: str) -> None:
+    try:
+        put, before = attrgetter(name)(torch._C), None
+    except AttributeError:
+        pytest.skip("not in this torch")
+    before = _is_on(put, SWITCHES[name])
+    try:
+        profiled(Changing(lambda _: put(not before)))
+        assert _is_on(put, SWITCHES[name]) is before
+    finally:
+        put(before)
 
 
 def test_threads_of_opencv() -> None:

@@ -544,6 +544,13 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
       for module in ("torch.cuda", "torch.cuda.memory")
       for name in ("reset_peak_memory_stats", "reset_accumulated_memory_stats",
                    "reset_max_memory_allocated", "reset_max_memory_cached")),
+    *((module, name, "set what torch does not say, by", _always(name)) for module, name in (
+        ("torch._C._functorch", "_set_vmap_fallback_warning_enabled"),
+        ("torch._C", "_jit_set_utf8_decoding_ignore"),
+        ("torch._C", "_set_print_stack_traces_on_fatal_signal"),
+        ("torch._C", "_debug_set_autodiff_subgraph_inlining"),
+        ("torch.cuda.tunable", "set_numerical_check_tolerances"),
+        ("torch.cuda.tunable", "set_rotating_buffer_size"))),
     ("torch.cuda.graphs", "CUDAGraph.replay", _REPLAYED, _nothing),
     ("torch.distributed", "init_process_group", "set up torch.distributed", _nothing),
     *(("torch.library", name, "defined for torch", _registered) for name in (

@@ -210,7 +210,8 @@ _TYPES = ("cpu", "cuda", "xpu", "mps", "ipu", "xla", "hpu", "mtia", "maia", "pri
 def _switches() -> Iterator[Setting]:
     """The switches that torch's core names alike: what sets each and, without arguments, says it."""
     yield from _alike(vars(torch._C), _NAMED_ALIKE)
-    yield from _alike(vars(torch._C._functorch), _NAMED_ALIKE_OF_TRANSFORMS)
+    for name in sorted(name for name in sys.modules if name.startswith("torch._C.")):
+        yield from _alike(vars(sys.modules[name]), _NAMED_ALIKE_BELOW)
 
 
 def _alike(core: Mapping[str, Any], named: tuple[_Named, ...]) -> Iterator[Setting]:
@@ -221,14 +222,35 @@ def _alike(core: Mapping[str, Any], named: tuple[_Named, ...]) -> Iterator[Setti
                 continue
             get = next((core[w] for way in ways if (w := found.expand(way)) in core), None)
             with suppress(TypeError, RuntimeError, AttributeError):  # of something, or not there
+                get = get or _by_exchange(put)
                 if get is None:
                     continue
                 value = get()
+                if value is None:
+                    put(value)  # what cannot be set to none has none because it is not there
                 if isinstance(value, tuple):
                     yield get, partial(_apart, put)
-                elif isinstance(value, (bool, int, str, list)) or hasattr(value, "name"):
+                elif isinstance(value, (bool, int, str, list, type(None))) or hasattr(
+                    value, "name"
+                ):
                     yield get, put
             break
+
+
+def _by_exchange(put: Any) -> Callable[[], bool] | None:
+    """What says whether something is on, where what sets that gives back whether it was."""
+    words = (getattr(put, "__doc__", None) or "").partition("\n")[0]
+    if not words.endswith("(arg0: bool) -> bool"):
+        return None
+    before: bool = put(True)  # noqa: FBT003
+    return partial(_exchanged, put, before) if put(before) is True else None
+
+
+def _exchanged(put: Callable[[Any], Any], other: Any) -> Any:
+    """What is set, where only what sets it says what it was."""
+    found = put(other)
+    put(found)
+    return found
 
 
 def _apart(put: Callable[..., Any], values: tuple[Any, ...]) -> None:
@@ -238,17 +260,19 @@ def _apart(put: Callable[..., Any], values: tuple[Any, ...]) -> None:
 _Named = tuple[re.Pattern[str], tuple[str, ...]]
 _NAMED_ALIKE: tuple[_Named, ...] = (
     (re.compile("_set_sdp_use_(.*)"), (r"_get_\1_sdp_enabled",)),
-    (re.compile("_set_(.*)"), (r"_get_\1", r"_is_\1")),
-    (re.compile("_jit_set_(.*)"), (r"_jit_get_\1", r"_jit_\1")),
+    (re.compile("_set_(.*)"), (r"_get_\1", r"_is_\1", r"_\1")),
+    (re.compile("_(jit|debug)_((?:.*_)?)set_(.*)"), (r"_\1_\2get_\3", r"_\1_\2\3")),
     (re.compile("_jit_override_(.*)"), (r"_jit_\1",)),
+    (re.compile("_debug_only_display_(.*)"), (r"_debug_only_are_\1_enabled",)),
     (re.compile("(_cuda_(?:tunableop_)?)set_(max_tuning.*|cudnn_benchmark_limit)"), (r"\1get_\2",)),
-    (re.compile("(_cuda_tunableop_.*)enable"), (r"\1is_enabled",)),
+    (re.compile("(_cuda_.*_)enable"), (r"\1is_enabled",)),
 )
 """Functions of torch's core that set something, and what those are called that say what it is."""
-_NAMED_ALIKE_OF_TRANSFORMS: tuple[_Named, ...] = (
+_NAMED_ALIKE_BELOW: tuple[_Named, ...] = (
     *_NAMED_ALIKE,
     (re.compile("set_(.*)"), (r"get_\1",)),
 )
+"""The same of the modules in it."""
 _PRECISIONS = (("generic", "all"), *((b, o) for b in ("mkldnn", "cuda") for o in (
     "all", "conv", "rnn", "matmul")))  # fmt: skip
 """What has a precision of float32 of its own, by backend and operator."""
@@ -428,11 +452,6 @@ _TOOLS = 6
 
 def _attribute(holder: Any, name: str) -> Setting:
     return lambda: getattr(holder, name), lambda value: setattr(holder, name, value)
-
-
-def _invariants(checked: bool) -> None:
-    check = torch.sparse.check_sparse_tensor_invariants
-    (check.enable if checked else check.disable)()
 
 
 def _device_put(before: Any) -> None:
@@ -661,21 +680,6 @@ def _traces(tracemalloc: Any, frames: int) -> None:
         raise Left("forward stopped tracemalloc, which has forgotten what it had noted")
 
 
-def _exchanged(put: Callable[[Any], Any], other: Any) -> Any:
-    """What is set, where only what sets it says what it was."""
-    found = put(other)
-    put(found)
-    return found
-
-
-_EXCHANGED: tuple[tuple[Callable[[Any], Any], Any], ...] = (
-    (torch._C._jit_set_fusion_strategy, []),
-    (torch._C._jit_set_profiling_executor, True),
-    (torch._C._jit_set_profiling_mode, True),
-)
-"""How torch's interpreter puts operators together and optimizes, with a value to ask by."""
-
-
 def _drawn(numba: Any) -> list[tuple[Any, Any]]:
     """Where each of the generators is of code that Numba compiled, in this thread, and its state."""
     places = numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()
@@ -742,8 +746,6 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("multiprocessing.context", lambda m: m._default_context._actual_context,
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
     ("torch.nn.utils.parametrize", _Computed, lambda p, before: before.back(p)),
-    ("torch._C._distributed_c10d", lambda d: d.get_debug_level(),
-     lambda d, level: d.set_debug_level(level)),
     ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
     ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
     ("cv2", lambda c: c.getNumThreads(), lambda c, before: c.setNumThreads(before)),
@@ -846,14 +848,13 @@ _FIXED: tuple[Setting, ...] = (
     (torch.get_default_dtype, torch.set_default_dtype),
     (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    (torch.sparse.check_sparse_tensor_invariants.is_enabled, _invariants),
     *_tuned_in(),
     (torch.get_num_threads, torch.set_num_threads),
     (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda before: torch.autograd.set_detect_anomaly(*before),
     ),
-    *((partial(_exchanged, put, other), put) for put, other in _EXCHANGED),
+    (partial(_exchanged, torch._C._jit_set_fusion_strategy, []), torch._C._jit_set_fusion_strategy),
     (torch.backends.flags_frozen, _frozen),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
