@@ -3,12 +3,17 @@ what a profile does not keep; and what is heard within hooks."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
+import multiprocessing
 import os
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -438,6 +443,94 @@ def test_what_is_in_the_place_of_what_was_closed_stays(kind: str, place: str, re
     use(get(held))
     assert any("and has another in its place" in remark.text for remark in remarks)
     end(get(held))
+
+
+class Counting:
+    """What a class of somebody's own keeps in an object of a library's."""
+
+    calls = 0
+
+    def use(self) -> None:
+        self.calls += 1
+        self.said = self.calls
+        for each in self.kept, self.mine:  # type: ignore[attr-defined]
+            each.append(self.calls)
+
+
+STANDING: dict[str, tuple[type, Callable[[type], Any], Callable[[Any], Any]]] = {
+    "thread": (threading.Thread, lambda made: made(), lambda t: t.join()),
+    "timer": (threading.Timer, lambda made: made(60, int), lambda t: t.cancel()),
+    "process": (multiprocessing.Process, lambda made: made(target=int), lambda p: p.join()),
+    "pool": (ThreadPoolExecutor, lambda made: made(1), lambda p: p.shutdown()),
+    "socket": (socket.socket, lambda made: made(), lambda s: s.close()),
+    "database": (sqlite3.Connection, lambda made: made(":memory:"), lambda c: c.close()),
+    "program": (subprocess.Popen, lambda made: made([sys.executable, "-c", ""]), lambda p: p.wait()),
+    "loop": (asyncio.SelectorEventLoop, lambda made: made(), lambda loop: loop.close()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "begun"),
+    [*((kind, False) for kind in STANDING), *((kind, True) for kind in [*STANDING][:3])],
+)
+def test_what_somebody_keeps_in_what_stands_for_something(kind: str, begun: bool) -> None:
+    base, make, end = STANDING[kind]
+    held = make(type("Own", (Counting, base), {"__slots__": ("mine",)}))
+    held.calls, held.kept, held.mine = 1, [1], [1]
+    if begun:
+        held.start()
+    assert not opgraph.profile(Changing(held, _uses), X).remarks
+    assert (held.calls, held.kept, held.mine, hasattr(held, "said")) == (1, [1], [1], False)
+    if begun or not hasattr(held, "start"):
+        end(held)
+
+
+def _uses(held: Any) -> None:
+    held.use()
+    held.mine, held.kept = held.mine[:1], [0]
+
+
+@pytest.mark.parametrize("kind", [threading.Thread, multiprocessing.get_context("fork").Process])
+def test_what_was_begun_and_is_over_has_not_begun(kind: Any) -> None:
+    """Python starts none twice."""
+    held, done = kind(target=int), threading.Timer(0, int)
+
+    def starts(held: Any) -> None:
+        for each in held:
+            each.start()
+            each.join()
+
+    remarks = opgraph.profile(Changing([held, done], starts), X).remarks
+    assert not [each for each in remarks if "started what" in each.text]
+    assert not done.finished.is_set()
+    starts([held, done])
+    assert done.finished.is_set()
+
+
+def test_what_was_begun_and_goes_on_is_said() -> None:
+    """It is not told that it has not begun, nor what its own class notes of that."""
+    goes_on = threading.Event()
+
+    class Begins(threading.Thread):
+        noted = False
+
+        def run(self) -> None:
+            goes_on.wait(60)
+
+        def begin(self) -> None:
+            if not self.noted:
+                self.noted = True
+                self.start()
+
+    held = Begins()
+    model = Changing(held, Begins.begin)
+    try:
+        remarks = opgraph.profile(model, X).remarks
+        assert [each for each in remarks if "started what Python starts once (" in each.text]
+        model(X)
+    finally:
+        goes_on.set()
+        held.join()
 
 
 def test_what_was_closed_before_is_there_again() -> None:

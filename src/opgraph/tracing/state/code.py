@@ -165,13 +165,22 @@ def sets_by_name(code: CodeType) -> bool:
 
 def _set_on(code: CodeType) -> Iterator[str]:
     """The attributes that some code sets of whatever it has in hand, but for those of `self`."""
+    return (name for name, mine in _stores(code) if not mine)
+
+
+def set_by(code: CodeType) -> set[str]:
+    """The attributes that some code, and the functions within it, set of anything."""
+    return {name for name, _ in _stores(code)}.union(*map(set_by, _inner(code)))
+
+
+def _stores(code: CodeType) -> Iterator[tuple[str, bool]]:
+    """The attributes that some code sets, and whether of `self`."""
     kinds, numbers = code.co_code[::2], code.co_code[1::2]
     at = kinds.find(_STORE)
     while at >= 0:
         mine = kinds[at - 1] == _LOAD and code.co_varnames[numbers[at - 1] :][:1] == ("self",)
         name = numbers[at] | numbers[at - 1] << 8 if kinds[at - 1] == _EXTENDED else numbers[at]
-        if not mine:
-            yield code.co_names[name]
+        yield code.co_names[name], mine
         at = kinds.find(_STORE, at + 1)
 
 

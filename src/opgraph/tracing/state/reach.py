@@ -101,7 +101,7 @@ from opgraph.tracing.state.packages import (
 )
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.signals import held
-from opgraph.tracing.state.speaking import behind, ending, going_with, own_of, says_the_same
+from opgraph.tracing.state.speaking import Own, behind, ending, going_with, says_the_same
 from opgraph.tracing.state.steps import Step, all_back
 from opgraph.tracing.state.undoing import (
     all_shown,
@@ -193,6 +193,7 @@ class Reach:
     complete: bool = True
     _empty: list[Any] = field(default_factory=list)
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
+    _apart: list[Own] = field(default_factory=list)
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
     _wholes: list[Iterable[Any]] = field(default_factory=list)
     _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
@@ -303,7 +304,8 @@ class Reach:
 
     def _dictionaries(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
         """The dictionaries that were found, with what was in them."""
-        yield from chain(self._tables, self._spaces, self._globals.values())
+        own = ((each.table, each.before) for each in self._apart)
+        yield from chain(self._tables, own, self._spaces, self._globals.values())
 
     def _by_name(self) -> Iterator[tuple[list[tuple[Any, str, Any]], Callable[[Any, str], Any]]]:
         """What was found by a name in something, and how it is looked up there."""
@@ -588,13 +590,21 @@ class Reach:
             self._look(item.values())
         if behind(type(item)) is None:
             self._own_table(item)
-        elif type(table := table_of(item)) is dict:  # a program is heard through its pipes
+            return
+        self._kept_in(item)
+        if type(table := table_of(item)) is dict:  # a program is heard through its pipes
             self._look(v for v in table.values() if issubclass(type(v), _IN_AND_OUT))
 
-    def _thread(self, item: threading.Thread) -> None:
-        """It goes on, and is not to be told that it has not begun: only what a class of one's own keeps."""
-        self.stateful.append(item)
-        self._look(own_of(item).values())
+    def _kept_in(self, item: Any) -> None:
+        """Of what stands for something, or goes on by itself, as threads do, what somebody keeps in it: the
+        rest would make it say what is not so."""
+        if type(table := table_of(item)) is dict:
+            self._seen.add(identity(table))
+            self._apart.append(own := Own(item, table))
+            self._look(own.held())
+        for each in type(item).__mro__:
+            for slot in () if is_closed(each.__module__) else own_slots(each):
+                self._slot(slot, item)
 
     def _bound(self, item: Any) -> None:
         """A method that is written in C: `items.append`."""
@@ -868,7 +878,7 @@ class Reach:
         """Put copies in the place of some things, by their ids, until all is restored: wherever these were
         found, and are still."""
         copies = self._with_wholes(copies)
-        for table, _ in self._tables:
+        for table in (*(table for table, _ in self._tables), *(own.table for own in self._apart)):
             base = dict_class(table)
             if not copies.keys().isdisjoint(map(identity, base.values(table))):
                 for key, value in entries_of(table).items():
@@ -917,6 +927,7 @@ class Reach:
         """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
         this thread is `alone`, what is in queues and the like may be of another, and is only said."""
         yield self._replaced(), ended
+        yield self._apart, Own.back
         one, theirs = self._one_with_c(), set[int]()
         if not alone:
             theirs = {identity(part) for _, parts in self._common for part, _ in parts}
@@ -1030,8 +1041,9 @@ _USUAL: dict[int, Callable[[Reach, Any], None] | None] = {
 }
 """How objects of Python's own classes are looked at."""
 _OF_A_LOOK = (
-    "stateful arrays caches errors iterators _empty _tables _holders _wholes _common _objects _of_c _slots "
-    "_classes _functions _partials _names _last _spaces _attributes _contexts history _lent _going_on"
+    "stateful arrays caches errors iterators _empty _tables _apart _holders _wholes _common _objects _of_c "
+    "_slots _classes _functions _partials _names _last _spaces _attributes _contexts history _lent "
+    "_going_on"
 ).split()
 """The lists of what was found, with what it was then."""
 
@@ -1118,7 +1130,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if issubclass(cls, ModuleType):
         return None if by_code(cls) else Reach._module_kept
     if issubclass(cls, threading.Thread):
-        return Reach._thread
+        return Reach._kept_in
     if any(c.__module__ in ("threading", "queue") for c in cls.__mro__) and has_table(cls):
         return Reach._between_threads
     if issubclass(cls, MEMORY):

@@ -9,8 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from io import TextIOWrapper
 from operator import attrgetter
+from types import FunctionType
 from typing import Any
 
+from opgraph.tracing.state.classes import OfClasses
+from opgraph.tracing.state.code import set_by
+from opgraph.tracing.state.holding import MISSING
+from opgraph.tracing.state.packages import is_closed, parts_of
 from opgraph.tracing.state.steps import Left
 
 _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
@@ -100,21 +105,60 @@ def unchanged(item: Any, says: Callable[[Any], Any], before: Any) -> None:
         raise Left(f"forward changed what is behind an object ({type(item).__qualname__})")
 
 
-def own_of(thread: threading.Thread) -> dict[str, Any]:
-    """What somebody keeps in a thread: its attributes but for those of threads as such."""
-    known = _OF_TIMERS if isinstance(thread, threading.Timer) else _OF_THREADS
-    return {n: v for n, v in vars(thread).items() if n not in known}
+_COURSES: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("threading", "Thread"): lambda t: t._ident and partial(threading.Thread.is_alive, t),
+    ("multiprocessing.process", "BaseProcess"): lambda p: p._popen and p.is_alive,
+}  # fmt: skip
+"""How what Python starts once gives what says whether it goes on; None as long as it has not begun."""
 
 
-def own_back(thread: threading.Thread, before: dict[str, Any]) -> None:
-    """Let a thread keep that again."""
-    for name in own_of(thread).keys() - before.keys():
-        del vars(thread)[name]
-    vars(thread).update(before)
+class Own:
+    """What somebody keeps in an object that stands for something, or that goes on by itself, as a thread
+    does: its attributes but for those which its library sets, `theirs`. One that has not begun goes on by
+    nothing: all that it has is kept in it."""
+
+    __slots__ = ("_item", "_says", "_unset", "before", "table", "theirs")
+
+    def __init__(self, item: Any, table: dict[str, Any]) -> None:
+        says = _asked(type(item), _COURSES)
+        fresh = says is not None and says(item) is None
+        self._item, self._says = item, says if fresh else None
+        self.table, self.theirs = table, frozenset[str]() if fresh else set_by_library(type(item))
+        self.before = {n: v for n, v in table.items() if n not in self.theirs}
+        events = [v for v in self.before.values() if fresh and type(v) is threading.Event]
+        self._unset = [event for event in events if not event.is_set()]
+
+    def held(self) -> list[Any]:
+        """What is in it, but for what is set as it begins and ends."""
+        return [v for v in self.before.values() if not any(v is each for each in self._unset)]
+
+    def back(self) -> None:
+        """Let it have that again: as one that has not begun, if it is over by now."""
+        going = None if self._says is None else self._says(self._item)
+        if going is not None and going():
+            raise Left(f"forward started what Python starts once ({type(self._item).__qualname__})")
+        for name in self.table.keys() - self.before.keys() - self.theirs:
+            del self.table[name]
+        self.table.update((n, v) for n, v in self.before.items() if n not in self.theirs)
+        if going is not None:
+            for event in self._unset:
+                event.clear()
+            if (handle := self.table.get("_handle")) is not None:  # from Python 3.13 on
+                self.table["_handle"] = type(handle)()
 
 
-_OF_THREADS = frozenset(vars(threading.Thread()))
-_OF_TIMERS = frozenset(vars(threading.Timer(0, int)))
+def set_by_library(cls: type) -> frozenset[str]:
+    """The attributes that the classes of libraries among those above a class set, in code of theirs."""
+    libraries = [each for each in cls.__mro__ if is_closed(each.__module__)]
+    for each in libraries:
+        if _SET.of(each) is MISSING:
+            parts = (part for value in vars(each).values() for part in parts_of(value))
+            codes = [part.__code__ for part in parts if type(part) is FunctionType]
+            _SET.keep(each, set().union(*map(set_by, codes)))
+    return frozenset().union(*map(_SET.of, libraries))
+
+
+_SET = OfClasses()
 
 
 def context_back(context: Any, says: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,8 +23,6 @@ from opgraph.tracing.state.speaking import (
     context_back,
     logger_back,
     logger_says,
-    own_back,
-    own_of,
     text_back,
     text_says,
     unchanged,
@@ -50,8 +47,6 @@ def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         return partial(_memory_there, item)
     if isinstance(item, Context):
         return partial(_variables_back, item, dict(item.items()))
-    if isinstance(item, threading.Thread):
-        return partial(own_back, item, own_of(item))
     if hasattr(item, "next_functions"):
         return partial(_backward_back, item, saves(item))
     says = behind(type(item))
