@@ -15,6 +15,7 @@ from opgraph.options.fields import OPTIMIZERS
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError, TraceError, first_line
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.run import RunRecord
 from opgraph.results import Costed, Measured, Profile, load
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from opgraph.inputs.base import Example
     from opgraph.measuring.recording import Follower
     from opgraph.sources.base import Model
+    from opgraph.tracing.state.guard import Guard
 
 
 @named_options()
@@ -56,8 +58,8 @@ def measure(
     return _faced(measured_profile(model, inputs, kwargs, asked, device, steps), hardware)
 
 
-@as_it_was
 @told
+@as_it_was
 def measured_profile(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -72,7 +74,7 @@ def measured_profile(
 
     from opgraph.measuring import measured, step_of
     from opgraph.tracing.base import compiling, uncommented
-    from opgraph.tracing.state.guard import guarded
+    from opgraph.tracing.state.guard import COPYING, guarded
 
     asked = options or Options()
     if asked.tracer not in ("auto", "eager"):
@@ -87,24 +89,27 @@ def measured_profile(
     tell("making weights …")
     example = replace(example, beside=asked.called)
     reached = [built.module, *example.given]  # a copy of it refers to all that it does
+
+    def ran(guard: Guard) -> RunRecord:  # with it the copy of the model ends, while that is heard
+        step = step_of(built, example, asked, where)
+        tell("running …")
+        with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
+            step.ready(None)()  # what it writes to that is not its own is copied before
+        if guard.met and steps is None:
+            raise TraceError(
+                f"{profile.model.name} exchanges tensors with other ranks, and each would stop when "
+                "its own median is steady",
+                hint="measure as many steps on every rank (steps=20)",
+            )
+        return measured(profile, step, where, steps)
+
     with (
-        guarded(reached, heard=False, device=where.type) as guard,
+        guarded(reached, heard=False, device=where.type, called=COPYING) as guard,
         torch.inference_mode(mode=False),
         torch.enable_grad(),  # whatever is on around: the step says what it does without
     ):
-        step = step_of(built, example, asked, where)
-        tell("running …")
         try:
-            with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
-                step.ready(None)()  # what it writes to that is not its own is copied before
-            if guard.met and steps is None:
-                raise TraceError(
-                    f"{profile.model.name} exchanges tensors with other ranks, and each would stop when "
-                    "its own median is steady",
-                    hint="measure as many steps on every rank (steps=20)",
-                )
-            run = measured(profile, step, where, steps)
-            del step  # what ends with the copy of the model ends while all is brought back
+            run = ran(guard)
         except OpgraphError:
             raise
         except Exception as error:

@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
     """A function, the first of whose arguments is a model, after which the process is set as before: what a
-    model's own code sets where it is imported and built holds for its runs, and no longer."""
+    model's own code sets where it is imported, built and copied holds for its runs, and no longer."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,6 +61,7 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
             except MissingDependency as error:
                 missing = error  # which is told behind what else is wrong
         try:
+            from opgraph.tracing.state.copies import ending
             from opgraph.tracing.state.process import put_back
             from opgraph.tracing.state.reach import unheard
         except ModuleNotFoundError as error:
@@ -70,7 +71,7 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 return function(*args, **kwargs)  # without torch nothing is run
             except ModuleNotFoundError as error:
                 raise missing if error.name == "torch" else error from None
-        with put_back(modules_apart(), unheard()):
+        with put_back(modules_apart(), unheard(), ending()):
             return function(*args, **kwargs)
 
     return called
@@ -175,8 +176,8 @@ def request_for(model: Model, options: Options) -> InputRequest:
     return replace(request, **{option: length})  # type: ignore[arg-type]
 
 
-@as_it_was
 @told
+@as_it_was
 def profiled(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -244,6 +245,7 @@ def _laid_out(
     from opgraph.sources.ranks import ranks
     from opgraph.tracing.modes.layouts import in_stages, laid_out, tokens_split
     from opgraph.tracing.modes.stages import kinds_of_ranks, of_a_sample
+    from opgraph.tracing.state.copies import ending
     from opgraph.tracing.state.process import put_back
 
     layout, rank = asked.layout, asked.rank or 0
@@ -288,17 +290,20 @@ def _laid_out(
         one = replace(one, micro_batches=None)
 
     def traced(at: int, *, sample: bool = False) -> ProfileRecord:
-        with put_back(ranks(layout.devices, at)):
-            if layout.pipeline == layout.context == 1:
-                return profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
-            example = prepared(built, inputs, kwargs, one)[1]
-            with tokens_split(example, layout, causal) as mine:
-                if layout.pipeline == 1:
-                    spread, passed = laid_out(built, layout, allowed), mine
-                else:
-                    few, part = of_a_sample(layout, mine) if sample else (layout, mine)
-                    spread, passed = in_stages(built, part, few, allowed, one.loss)
-                return counted(profile_model(spread, passed, one), one.count)
+        with put_back(ranks(layout.devices, at), ending()):
+            return traced_here(sample)
+
+    def traced_here(sample: bool) -> ProfileRecord:
+        if layout.pipeline == layout.context == 1:
+            return profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
+        example = prepared(built, inputs, kwargs, one)[1]
+        with tokens_split(example, layout, causal) as mine:
+            if layout.pipeline == 1:
+                spread, passed = laid_out(built, layout, allowed), mine
+            else:
+                few, part = of_a_sample(layout, mine) if sample else (layout, mine)
+                spread, passed = in_stages(built, part, few, allowed, one.loss)
+            return counted(profile_model(spread, passed, one), one.count)
 
     found = traced(rank)
     if found.graph.failed is not None and layout.tensor > 1:

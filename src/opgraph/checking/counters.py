@@ -27,7 +27,7 @@ from opgraph.sources.ranks import is_pretended
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.replay.replay import plain_result
-from opgraph.tracing.state.guard import guarded
+from opgraph.tracing.state.guard import COPYING, guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +174,9 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     start = time.perf_counter()
     roots = [module, *example.given, torch, nn.functional]  # which some of them patch
     try:
-        with guarded(roots, heard=False) as guard:
-            args, kwargs = arguments(example, None)
+        with guarded(roots, heard=False, called=COPYING) as guard:
             guard.keep_others(module)  # a counter that traces does not see what is listened to
-            count = _counted(counter, copy.deepcopy(module), args, kwargs)
-            spent = time.perf_counter() - start
-            apart = None
-            known = sum(p.numel() for p in module.parameters())
-            if count.parameters not in (None, known) and (copied := separated(module)) is not None:
-                apart = _counted(counter, copied, args, kwargs).parameters
+            count, apart, spent = _both(counter, module, example)
     except Exception as error:  # noqa: BLE001  (another tool may raise anything)
         return Reading(name, _version(name), unit, error=first_line(error),
                        seconds=time.perf_counter() - start)  # fmt: skip
@@ -190,6 +184,19 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
         name, _version(name), unit, value=count.value, parameters=count.parameters,
         separated=apart, uncounted=count.uncounted, seconds=spent,
     )  # fmt: skip
+
+
+def _both(counter: Counter, module: nn.Module, example: Example) -> tuple[Count, int | None, float]:
+    """What a counter says of a copy of a module, how many parameters it says that one has whose modules are
+    `separated`, where that is to be asked, and how long the first took."""
+    start = time.perf_counter()
+    args, kwargs = arguments(example, None)
+    count = _counted(counter, copy.deepcopy(module), args, kwargs)
+    spent = time.perf_counter() - start
+    known = sum(p.numel() for p in module.parameters())
+    asked = count.parameters not in (None, known)
+    apart = separated(module) if asked else None
+    return count, apart and _counted(counter, apart, args, kwargs).parameters, spent
 
 
 def _counted(

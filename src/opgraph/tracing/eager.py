@@ -3,7 +3,6 @@ on real ones where the values of the data decide the path."""
 
 from __future__ import annotations
 
-import copy
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import is_away, needs_values
 from opgraph.tracing.fake.types import is_its_own, unasked
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
+from opgraph.tracing.state.copies import copied, ending
 from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.memory import free_bytes
 from opgraph.tracing.state.process import put_back
@@ -36,7 +36,8 @@ from opgraph.tracing.state.process import put_back
 def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
     """One run on fake tensors: milliseconds, and no memory for weights or activations. `how` goes to
     `record`."""
-    return record(_ready(model.module, example), example, **how)
+    with ending():
+        return record(_ready(model.module, example), example, **how)
 
 
 def trace_fakes(model: Model, example: Example, **how: Any) -> list[Outcome]:
@@ -67,7 +68,7 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
     may take.
     """
     limit = _limit(how.pop("memory_limit", None))
-    with one_request() as began, _returned(resident()):
+    with one_request() as began, _returned(resident()), ending():
         ceiling, weights = None, limit
         if began is not None and limit >= MEASURED:
             ceiling = began + int(limit * (1 - _BESIDE) * 2**30)
@@ -300,7 +301,7 @@ def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
             if isinstance(tensor, torch.nn.Parameter):
                 real = torch.nn.Parameter(real, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = real
-    return copy.deepcopy(module, memo)
+    return copied(module, memo)
 
 
 _LAZY: Any = torch.nn.parameter.UninitializedTensorMixin
@@ -315,10 +316,15 @@ def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
         return module
     # Torch copies no buffer without a size.
     memo = {id(t): type(t)(device=t.device, dtype=t.dtype) for t in lazy}
+    try:
+        warm = copied(module, memo)
+    except Exception as error:
+        raise InputError(
+            f"its lazy layers cannot be copied to be run: {first_line(error)}"
+        ) from error
     with guarded([module, *example.given]) as guard:
         args, kwargs = arguments(example, None)
         try:
-            warm = copy.deepcopy(module, memo)
             modes = [(m, m.training) for m in warm.modules()]
             set_eval([m for m, _ in modes])
             warm(*args, **kwargs)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, redirect_stdout, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -160,3 +161,98 @@ def test_frames_of_a_callers_error_stay_as_they_are() -> None:
 
 def iter_of(items: list[int]) -> Iterator[int]:
     yield from items
+
+
+class Store:
+    """Files of a model, with which its folder goes; copies of it are counted, too."""
+
+    live = 0
+    users: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        Store.live += 1
+        Store.users[str(folder)] = 1
+
+    def __del__(self) -> None:
+        global ended
+        Store.live -= 1
+        ended += 1
+        self.users[str(self.folder)] -= 1
+        if not self.users[str(self.folder)]:
+            self.folder.rmdir()
+
+
+class Shared(Store):
+    """A store that knows of its copies."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.users[str(self.folder)] += 1
+
+
+ended = 0
+
+
+class Stored(nn.Module):
+    def __init__(self, store: Store, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.store = layer, store
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.store.folder.exists():
+            raise OSError("the files are gone")
+        return self.layer(x)
+
+
+COPIED: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, Any]]] = {
+    "lora": (lambda: nn.Linear(4, 4), X, {"mode": "train", "train": "lora"}),
+    "channels_last": (
+        lambda: nn.Conv2d(3, 3, 1),
+        torch.ones(1, 3, 4, 4),
+        {"memory_format": "channels_last"},
+    ),
+    "lazy": (lambda: nn.LazyLinear(4), X, {}),
+    "random": (lambda: Values().to("meta"), X, {}),
+    "laid out": (lambda: nn.Linear(4, 4), X, {"mode": "train", "fsdp": 2}),
+    "fails": (
+        lambda: nn.Conv2d(5, 3, 1),
+        torch.ones(1, 3, 4, 4),
+        {"memory_format": "channels_last", "tracer": "export"},
+    ),
+}
+
+
+class Values(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.layer(x).sum().item()
+
+
+@pytest.mark.parametrize("how", COPIED)
+@pytest.mark.parametrize("kind", [Store, Shared])
+def test_a_copy_of_the_model_ends_before_all_is_brought_back(
+    kind: type[Store], how: str, tmp_path: Path
+) -> None:
+    if how == "lora":
+        pytest.importorskip("peft")
+    layer, x, options = COPIED[how]
+    model = Stored(kind(tmp_path / "store"), layer())
+    before = Store.live, ended, dict(Store.users)
+    error = None
+    try:
+        found = opgraph.profile(model, x, **options)
+        said: Iterable[str] = found.model.notes
+    except opgraph.OpgraphError as raised:
+        error, said = raised, getattr(raised, "__notes__", ())
+    assert (error is not None) is (how == "fails")
+    del error
+    gc.collect()
+    assert (Store.live, ended, dict(Store.users)) == before
+    gone = any("removed" in note for note in said)
+    assert gone is (kind is Store) is not model.store.folder.exists()
+    Store.users[str(model.store.folder)] = 5

@@ -7,7 +7,6 @@ adapters in float32, NF4 with double quantization.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from dataclasses import replace
 from math import ceil
@@ -20,6 +19,7 @@ from opgraph.record import units
 from opgraph.record.errors import InputError, MissingDependency, first_line
 from opgraph.sources.base import Model
 from opgraph.sources.building import quietly
+from opgraph.tracing.state.copies import copied
 
 RANK = 8
 """The rank of adapters for which none is given, which is peft's."""
@@ -65,7 +65,7 @@ def _sharing(module: nn.Module) -> nn.Module:
     for weight in module.parameters():
         memo[id(weight)] = nn.Parameter(weight.detach(), requires_grad=weight.requires_grad)
     try:
-        return copy.deepcopy(module, memo)
+        return copied(module, memo)
     except Exception as error:
         raise InputError(
             f"{type(module).__name__} cannot be copied to be adapted: {first_line(error)}"

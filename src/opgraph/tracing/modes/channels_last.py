@@ -3,7 +3,6 @@ matrix units want them: weights and inputs of four dimensions, which convolution
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError
 from opgraph.sources.base import Model
+from opgraph.tracing.state.copies import copied
 
 _KEY = "memory_format"
 
@@ -45,7 +45,7 @@ def channels_last(model: Model) -> Model:
     note = "weights and inputs of four dimensions have their channels last in memory"
     return replace(
         model,
-        module=copy.deepcopy(model.module, memo),
+        module=copied(model.module, memo),
         info=model.info.noting(note),
         hints={**model.hints, _KEY: "channels_last"},
         materialize=None if remake is None else made,

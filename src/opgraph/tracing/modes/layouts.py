@@ -35,6 +35,7 @@ from opgraph.tracing.capture.names import spelled, target
 from opgraph.tracing.modes.loss import LossFunction
 from opgraph.tracing.modes.stages import Blocks, Spread, kept_layers, kind_of, layers_of, pipelined
 from opgraph.tracing.modes.training import repeated
+from opgraph.tracing.state.copies import copied
 
 Styles = Mapping[str, str]
 """How modules are split, by their paths: "column", "row", "gathered", "vocabulary", or a style that
@@ -716,7 +717,7 @@ def _without_values(module: nn.Module) -> nn.Module:
     for parameter in module.parameters():
         bare = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(bare, requires_grad=parameter.requires_grad)
-    made = copy.deepcopy(module, memo)
+    made = copied(module, memo)
     owned: dict[int, Any] = {}
     for one, other in zip(module.modules(), made.modules(), strict=True):
         config = getattr(one, "config", None)

@@ -83,6 +83,10 @@ MEASURED = 1.0
 it. Of a smaller one tensors alone are counted: what Python takes by the way is not small beside it."""
 _NODE = 500
 """Bytes by which a node and its memory's record are larger than what they are made of."""
+COPYING = frozenset(
+    "__reduce__ __reduce_ex__ __getstate__ __setstate__ __deepcopy__ __del__".split()
+)
+"""Methods that Python calls where something is copied, and where that ends."""
 HANDED_OUT = frozenset({
     Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
     Tensor.__dlpack__, Tensor.share_memory_, Tensor.resize_, Tensor.apply_, Tensor.map_, Tensor.map2_,
@@ -105,7 +109,8 @@ class Guard:
     """What is known of the time before a run. It changes nothing until it `begin`s, but signals wait from
     its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
     take, and `ceiling` how many the whole process; `modules` are those of a model, in whose tables of
-    parameters there are others during the run if some `stand_in`; it is on a `device`."""
+    parameters there are others during the run if some `stand_in`; it is on a `device`. Methods of
+    these names are `called` without being named."""
 
     def __init__(
         self,
@@ -116,6 +121,7 @@ class Guard:
         device: str = "cpu",
         *,
         stand_in: bool = False,
+        called: Iterable[str] = (),
     ) -> None:
         gc.collect(1)  # what ends now is nothing that the run did
         self._device = device
@@ -147,7 +153,7 @@ class Guard:
                 self._imported,
                 self._as_before,
             )
-            self._remember(roots, modules, modules if stand_in else ())
+            self._remember(roots, modules, modules if stand_in else (), called)
         except BaseException:
             self.signals.end()
             raise
@@ -157,9 +163,11 @@ class Guard:
         roots: Iterable[Any],
         modules: Collection[torch.nn.Module],
         stood_for: Collection[torch.nn.Module],
+        called: Iterable[str],
     ) -> None:
-        with _plainly():
-            self._reach = Reach.of([*roots, *unnamed()], (m._parameters for m in stood_for))
+        with plainly():
+            tables = (m._parameters for m in stood_for)
+            self._reach = Reach.of([*roots, *unnamed()], tables, called)
             if not self._reach.complete:
                 self._reach.add_tables(modules)
                 self._remark(
@@ -189,7 +197,7 @@ class Guard:
     def _imported(self, modules: set[str], then: Iterable[tuple[Reach, Any]]) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on. What
         they changed of what was found, as it was `then`, stays with them."""
-        with _plainly():
+        with plainly():
             for reach, there in then:
                 reach.imported(there)
             late = _Remembered(self._reach.after(modules), self)
@@ -353,7 +361,7 @@ class Guard:
 
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
-        with _plainly():
+        with plainly():
             storage = storage_of(tensor)
             is_fake = isinstance(
                 tensor, FakeTensor
@@ -462,7 +470,7 @@ class Guard:
         """Let these stand in for the tensors of these ids wherever they were found, until all is brought
         back: an optimizer that the model has, a table of weights, a list of them that modules share."""
         reach = self._reach
-        with _plainly():
+        with plainly():
             known = reach.tensors | {identity(t): t for t in self._first.brought.of.values()}
             found = {
                 key: stand
@@ -587,7 +595,7 @@ class Guard:
     def _bring_back(
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
-        with _plainly():
+        with plainly():
             self._each(of.loggers, lambda back: back())  # what they no longer say others have noted
             self.say(all_back(*of.reach.undoing(alone=self.alone())))
             grad = _is_grad_enabled()
@@ -701,14 +709,16 @@ class Guard:
 
 
 @contextmanager
-def guarded(roots: Iterable[Any], *, heard: bool = True, device: str = "cpu") -> Iterator[Guard]:
+def guarded(
+    roots: Iterable[Any], *, heard: bool = True, device: str = "cpu", called: Iterable[str] = ()
+) -> Iterator[Guard]:
     """Within, something may run on a device that is not recorded; afterwards all is as before. Where
     nothing is `heard`, so that what runs takes no longer, values of tensors are so that were written to
-    while the guard was `listening`.
+    while the guard was `listening`. Methods of these names are `called` without being named.
 
     Raises `TraceError` where copies of these take more than they may."""
     with turn():
-        guard = Guard(roots, device=device)
+        guard = Guard(roots, device=device, called=called)
         guard.begin()
         try:
             with guard.listening() if heard else guard.running():
@@ -827,7 +837,7 @@ def staying(mode: TorchFunctionMode) -> Iterator[None]:
 
 
 @contextmanager
-def _plainly() -> Iterator[None]:
+def plainly() -> Iterator[None]:
     """Within, torch does what it is asked to, whatever modes are on."""
     with _NoDispatch(), _NoFunction():
         yield

@@ -238,10 +238,13 @@ class Reach:
     tells_fakes: bool = False
 
     @classmethod
-    def of(cls, roots: Iterable[Any], replaced: Iterable[Any] = ()) -> Reach:
-        """What is reachable from some objects, but not what only the `replaced` tables hold."""
+    def of(
+        cls, roots: Iterable[Any], replaced: Iterable[Any] = (), called: Iterable[str] = ()
+    ) -> Reach:
+        """What is reachable from some objects, but not what only the `replaced` tables hold. Methods of
+        these names are `called` without being named."""
         found = cls(frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
-        found._wanted |= _CALLED
+        found._wanted |= _CALLED.union(called)
         with torch._C.DisableTorchFunctionSubclass():  # classes of tensors are not told
             found._look(roots)
             found._follow()

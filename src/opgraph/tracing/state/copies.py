@@ -1,0 +1,110 @@
+"""Copies of a model that opgraph makes, since it runs another than the one that is given. What code of the
+model does as it is copied holds as long as there is a copy, which may go by it; what that does as the copy
+ends is heard. Afterwards all is as before the first copy."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from torch import nn
+
+from opgraph.record.identity import identity
+from opgraph.record.remarks import leave
+from opgraph.tracing.state.effects import alone
+from opgraph.tracing.state.guard import COPYING, guarded, plainly
+from opgraph.tracing.state.leaks import settle
+from opgraph.tracing.state.reach import Reach
+from opgraph.tracing.state.steps import all_back
+
+
+def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A copy of a module, with what stands in its place for what `memo` has. It ends as the innermost
+    `ending` is left, unless somebody has it then."""
+    among = _among.get()
+    if among is None:
+        return copy.deepcopy(module, memo)
+    known = among.get(identity(module)) or among.setdefault(identity(module), _Copied(module))
+    return known.once_more(memo)
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Within, copies of models are made, which end as it is left; what they changed is as before."""
+    among: dict[int, _Copied] = {}
+    token, around = _among.set(among), sys.exception()
+    raised: BaseException | None = None
+    try:
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001  (its frames have copies)
+            raised = error
+        _among.reset(token)
+        if among:
+            _end(list(among.values()), raised, around)
+        if raised is not None:
+            raise raised
+    finally:
+        del raised, around  # they lead here
+
+
+_among: ContextVar[dict[int, _Copied] | None] = ContextVar("copies", default=None)
+
+
+class _Copied:
+    """A model of which there are copies, and what it could reach before the first."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._alone = alone()
+        self._copies: list[nn.Module] = []
+        with plainly():
+            self._before = Reach.of([module], called=COPYING)
+        self._then = self._before.now()
+
+    def once_more(self, memo: dict[int, Any] | None) -> nn.Module:
+        """One copy more. What somebody else changed since the last one is not to be brought back."""
+        self.look()
+        try:
+            made = copy.deepcopy(self.module, memo)
+        finally:
+            self._then = self._before.now()
+        self._copies.append(made)
+        return made
+
+    def look(self) -> None:
+        """What changed since the last copy was made is as if it had been before the first."""
+        with plainly():
+            self._before.imported(self._then)
+
+    def end(self) -> list[weakref.ref[nn.Module]]:
+        """Let go of the copies, of which those that are there still can be asked for."""
+        there = [weakref.ref(made) for made in self._copies]
+        self._copies.clear()
+        return there
+
+    def back(self) -> None:
+        """Bring back what copying changed."""
+        with plainly():
+            reach, lonely = self._before, self._alone and alone()
+            undone = all_back(*reach.undoing(alone=lonely))
+            leave([*undone, *all_back(*reach.undoing_last(alone=lonely))])
+
+
+def _end(among: list[_Copied], error: BaseException | None, around: BaseException | None) -> None:
+    """Let copies come to their end, and all be as before; frames that an error has passed have some."""
+    with guarded([of.module for of in among], called=COPYING):
+        for of in among:
+            of.look()
+        left = [made for of in among for made in of.end()]
+        settle(error, (around,))
+        if any(made() is not None for made in left):
+            gc.collect()
+    for of in reversed(among):
+        of.back()
