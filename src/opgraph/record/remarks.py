@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import NamedTuple, Self
 
 __all__ = ["CODES", "Code", "Remark", "apart", "coded", "idle", "leave", "left_behind", "no_effect"]
@@ -69,6 +69,11 @@ def apart() -> None:
     """From here on in this context, what runs leave behind is not noted: what a model profiles is told to
     the model, and its own run is looked at as a whole."""
     _left.set(None)
+
+
+def is_apart(context: Context) -> bool:
+    """Whether a context is that of a run, or was copied within one."""
+    return context.get(_left, {}) is None
 
 
 _left: ContextVar[dict[Remark, None] | None] = ContextVar("left behind", default=None)

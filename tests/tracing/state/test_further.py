@@ -533,6 +533,77 @@ def test_what_was_begun_and_goes_on_is_said() -> None:
         held.join()
 
 
+class Later:
+    """Gives a loop of asyncio something to run when the forward is over."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.tasks: list[Any] = []
+
+    async def sees(self, x: Any) -> None:
+        self.seen.append(x)
+
+    async def waits(self) -> None:
+        await self.future  # type: ignore[attr-defined]
+        self.seen.append("told")
+
+
+def _gathers(held: Later, x: Any) -> None:
+    held.gathered = asyncio.gather(held.sees(x), held.sees(x))  # type: ignore[attr-defined]
+
+
+LATER: dict[str, Callable[[Later, Any], Any]] = {
+    "next": lambda held, x: asyncio.get_running_loop().call_soon(held.seen.append, x),
+    "at a time": lambda held, x: asyncio.get_running_loop().call_later(0, held.seen.append, x),
+    "task": lambda held, x: held.tasks.append(asyncio.ensure_future(held.sees(x))),
+    "tasks": _gathers,
+}
+
+
+@pytest.mark.parametrize("how", LATER)
+def test_what_a_loop_was_given_is_not_run_afterwards(how: str) -> None:
+    held, said = Later(), list[Any]()
+
+    class Gives(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            LATER[how](held, y)
+            return y
+
+    async def main() -> list[Any]:
+        model, loop = Gives(4, 4), asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, of: said.append(of))
+        loop.call_soon(held.seen.append, "mine")
+        others = asyncio.all_tasks()
+        remarks = opgraph.profile(model, X).remarks
+        assert asyncio.all_tasks() == others
+        await asyncio.sleep(0.01)
+        assert held.seen == ["mine"]
+        gc.collect()
+        model(X)
+        await asyncio.sleep(0.01)
+        assert {type(each) for each in held.seen[1:]} == {Tensor}
+        return [each.code for each in remarks]
+
+    assert asyncio.run(main()) == ["not-counted"]
+    assert not said
+
+
+def test_who_waits_for_a_future_is_told() -> None:
+    held = Later()
+
+    async def main() -> None:
+        held.future = asyncio.get_running_loop().create_future()  # type: ignore[attr-defined]
+        waits = asyncio.create_task(held.waits())
+        await asyncio.sleep(0)
+        remarks = opgraph.profile(Changing(held, lambda held: held.future.set_result(1)), X).remarks
+        assert [each for each in remarks if "gave a future its result" in each.text]
+        await waits
+        assert held.seen == ["told"]
+
+    asyncio.run(main())
+
+
 def test_what_was_closed_before_is_there_again() -> None:
     closed = io.BytesIO()
     closed.close()

@@ -36,6 +36,7 @@ from torch.utils import _python_dispatch as dispatching
 from opgraph.record.remarks import leave
 from opgraph.record.turns import turn
 from opgraph.tracing.state.holding import loaded
+from opgraph.tracing.state.loops import around
 from opgraph.tracing.state.randoms import Drawn, draw_on, drawn, drawn_by_python
 from opgraph.tracing.state.signals import SIGNALS, held
 from opgraph.tracing.state.speaking import (
@@ -379,10 +380,12 @@ def modes_around() -> list[Any]:
 
 def unnamed() -> Iterator[Any]:
     """What runs in a forward or a backward that no code of it has to name: hooks of everything, modes that
-    are on, and the functions that operators are made of in Python, as far as torch keeps them."""
+    are on, the loop of asyncio that runs, and the functions that operators are made of in Python, as far as
+    torch keeps them."""
     yield from _HOOKS
     yield _saved_tensors()
     yield from modes_around()
+    yield from around()
     made, entries = list(OPDEFS.data.values()), list(singleton._data.values())
     if _OF_OPERATORS[:2] != [made, entries] or _OF_OPERATORS[2] != _OF_OPERATORS[3]:
         fakes = [entry.fake_impl.kernels for entry in entries]

@@ -24,9 +24,7 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("multiprocessing.process", "BaseProcess"): lambda p: p._popen,
     ("concurrent.futures._base", "Executor"): lambda e: (
         getattr(e, "_shutdown", None), getattr(e, "_shutdown_thread", None)),
-    ("asyncio.events", "AbstractEventLoop"): lambda e: (
-        e.is_closed(), e.get_debug(), len(getattr(e, "_ready", ())),
-        len(getattr(e, "_scheduled", ()))),
+    ("asyncio.events", "AbstractEventLoop"): lambda e: (e.is_closed(), e.get_debug()),
     ("multiprocessing.connection", "_ConnectionBase"): lambda c: c.closed,
     ("multiprocessing.pool", "Pool"): lambda p: p._state,
     ("sqlite3", "Connection"): lambda c: (

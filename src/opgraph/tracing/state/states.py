@@ -17,6 +17,7 @@ import torch
 from opgraph.tracing.state.classes import says_all, says_nothing, scripted
 from opgraph.tracing.state.effects import name_of, standard
 from opgraph.tracing.state.holding import shown_in_c
+from opgraph.tracing.state.loops import Waiting
 from opgraph.tracing.state.reach import LOCKS, OF_WORKERS, SHARED_LOCK
 from opgraph.tracing.state.speaking import (
     behind,
@@ -50,6 +51,8 @@ def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
     if hasattr(item, "next_functions"):
         return partial(_backward_back, item, saves(item))
     says = behind(type(item))
+    if says is not None and hasattr(item, "call_soon") and not item.is_closed():
+        return partial(_loop_back, item, says, says(item), Waiting(item), alone)
     if says is not None:
         return partial(unchanged, item, says, says(item))
     if hasattr(item, "digest"):
@@ -87,6 +90,17 @@ def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
     bits = getattr(item, "bit_generator", item)
     numbers = bits.state
     return lambda: setattr(bits, "state", numbers)
+
+
+def _loop_back(
+    loop: Any,
+    says: Callable[[Any], Any],
+    before: Any,
+    waiting: Waiting,
+    alone: Callable[[], bool],
+) -> None:
+    unchanged(loop, says, before)
+    waiting.back(alone)
 
 
 def _batches_back(batches: Any, before: int) -> None:

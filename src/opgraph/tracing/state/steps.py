@@ -13,6 +13,10 @@ class Left(Exception):
     """What a forward did that cannot be taken back, in words."""
 
 
+class Undone(Left):
+    """What a forward asked for and is not done, in words: it is in no total."""
+
+
 Step = tuple[Iterable[Any], Callable[[Any], Any]]
 """Some things, and how each of them is brought back."""
 
@@ -42,6 +46,8 @@ def _raised(back: Callable[[Any], Any], item: Any) -> BaseException | None:
 
 
 def _unrestored(error: BaseException) -> Remark:
+    if isinstance(error, Undone):
+        return Remark("not-counted", str(error))
     if isinstance(error, Left):
         return Remark("state", f"{error}: that cannot be taken back")
     return Remark("state", f"not all is as it was before the run: {first_line(error)}")
