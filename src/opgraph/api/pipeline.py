@@ -794,13 +794,18 @@ def _of_arrays(example: Example) -> Example | None:
     import torch
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
-    leaves, tree = tree_flatten((example.args, dict(example.kwargs)))
-    others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    kinds = [getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biufc") for leaf in others]
-    if not any(kinds):
-        return None
-    made = [torch.as_tensor(x) if array else x for x, array in zip(leaves, kinds, strict=True)]
-    return Example(*tree_unflatten(made, tree))
+    from opgraph.tracing.state.asking import asking
+
+    with asking(*example.given):
+        leaves, tree = tree_flatten((example.args, dict(example.kwargs)))
+        others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        kinds = [
+            getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biufc") for leaf in others
+        ]
+        if not any(kinds):
+            return None
+        made = [torch.as_tensor(x) if array else x for x, array in zip(leaves, kinds, strict=True)]
+        return Example(*tree_unflatten(made, tree))
 
 
 def _versions(model: Model) -> dict[str, str]:

@@ -57,6 +57,7 @@ from opgraph.tracing.fake.tensors import (
 )
 from opgraph.tracing.fake.types import dress, true_types, unasked
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile, undistribute
+from opgraph.tracing.parts import parts_of, tensors_of
 from opgraph.tracing.state.guard import Guard, Stopped
 from opgraph.tracing.state.leaks import leaks, modes_made
 from opgraph.tracing.state.process import cast_anew
@@ -378,7 +379,7 @@ def staged(
         stack.enter_context(turn())
         _refuse_transformed(module, example)
         mode = None if real else RunMode()
-        modules = list(module.modules())
+        modules = parts_of(module)
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.given]
         guard = Guard(guarded, modules, limit, ceiling, stand_in=not real)
@@ -466,7 +467,7 @@ def _refuse_transformed(module: torch.nn.Module, example: Example) -> None:
     if torch._C._functorch.maybe_current_level() is None:
         return
     given = tensors_in((example.args, dict(example.kwargs)))
-    tensors = (*given, *module.parameters(), *module.buffers())
+    tensors = (*given, *tensors_of(module))
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
         raise InputError(
             "weights or inputs are tensors of torch.func (grad, vmap, jvp), which have no memory",

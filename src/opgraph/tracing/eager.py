@@ -26,6 +26,8 @@ from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import is_away, needs_values
 from opgraph.tracing.fake.types import is_its_own, unasked
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
+from opgraph.tracing.parts import parameters_of, parts_of, tensors_of
+from opgraph.tracing.state.asking import asking
 from opgraph.tracing.state.copies import copied, ending
 from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.memory import free_bytes
@@ -112,8 +114,7 @@ def _limit(memory_limit: float | None) -> float:
 @unasked()
 def _bytes(module: torch.nn.Module) -> int:
     """The bytes of all parameters and buffers of which the size is known."""
-    tensors = (*module.parameters(), *module.buffers())
-    return sum(stored_bytes(t) for t in tensors if not torch.nn.parameter.is_lazy(t))
+    return sum(stored_bytes(t) for t in tensors_of(module) if not torch.nn.parameter.is_lazy(t))
 
 
 @one_request()
@@ -187,7 +188,7 @@ def _hangs_on_weights(outcome: Outcome, model: Model) -> bool:
     for node in outcome.graph.nodes:
         if not found.isdisjoint(node.inputs):
             found.update(node.outputs)
-    stand_ins = not any(map(is_its_own, model.module.parameters()))
+    stand_ins = not any(map(is_its_own, parameters_of(model.module)))
     return stand_ins and bool(failed.inputs) and found.issuperset(failed.inputs)
 
 
@@ -236,7 +237,8 @@ def said(outcome: Outcome, real: Outcome | None = None) -> Outcome:
 @unasked()
 def _has_numbers(example: Example) -> bool:
     """Whether there are inputs that a fake run would fake."""
-    leaves = tree_leaves((tuple(example.args), dict(example.kwargs)))
+    with asking(*example.given):
+        leaves = tree_leaves((tuple(example.args), dict(example.kwargs)))
     return any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves)
 
 
@@ -274,13 +276,13 @@ def _refuse_too_large(needed: int, limit: float) -> None:
 @unasked()
 def _away(module: torch.nn.Module) -> list[torch.Tensor]:
     """The weights that are on an accelerator, of which a run has copies."""
-    return [t for t in (*module.parameters(), *module.buffers()) if is_away(t)]
+    return [t for t in tensors_of(module) if is_away(t)]
 
 
 @unasked()
 def _has_values(module: torch.nn.Module) -> bool:
     """Whether all weights are there to be computed with."""
-    return all(map(_has_value, (*module.parameters(), *module.buffers())))
+    return all(map(_has_value, tensors_of(module)))
 
 
 def _has_value(tensor: torch.Tensor) -> bool:
@@ -290,7 +292,7 @@ def _has_value(tensor: torch.Tensor) -> bool:
 @unasked()
 def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
     memo: dict[int, torch.Tensor] = {}
-    for table in (t for m in module.modules() for t in (m._parameters, m._buffers)):
+    for table in (t for m in parts_of(module) for t in (m._parameters, m._buffers)):
         for tensor in table.values():
             if tensor is None or id(tensor) in memo:
                 continue
@@ -310,7 +312,7 @@ _LAZY: Any = torch.nn.parameter.UninitializedTensorMixin
 
 def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
     """A module whose parameters have sizes: lazy ones learn theirs from a run of a copy."""
-    tables = (t for m in module.modules() for t in (m._parameters, m._buffers))
+    tables = (t for m in parts_of(module) for t in (m._parameters, m._buffers))
     lazy = [t for table in tables for t in table.values() if isinstance(t, _LAZY)]
     if not lazy:
         return module

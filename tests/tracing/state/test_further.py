@@ -16,8 +16,9 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,8 +28,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._pytree import _deregister_pytree_node, register_pytree_node
 
 import opgraph
+from opgraph import TraceError
 from opgraph.tracing.state.guard import guarded
 from opgraph.tracing.state.signals import Signals
 
@@ -610,3 +613,90 @@ def test_what_was_closed_before_is_there_again() -> None:
     held = {"file": closed}
     opgraph.profile(Changing(held, lambda held: held.update(file=io.BytesIO())), X)
     assert held["file"] is closed
+
+
+class Asked(nn.Module):
+    """Counts how often it is asked what it consists of."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self.layer, self.run = nn.LazyLinear(4) if run == "lazy" else nn.Linear(4, 4), run
+        self.asked = 0
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        self.asked += 1
+        return super().named_modules(*args, **kwargs)
+
+    def modules(self) -> Iterator[nn.Module]:
+        self.asked += 1
+        return super().modules()
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        self.asked += 1
+        return super().parameters(recurse)
+
+    def forward(self, boxed: Boxed | Tensor) -> Tensor:
+        x = boxed.x if isinstance(boxed, Boxed) else boxed
+        x = self.layer(x)
+        if self.run == "fails":
+            raise ValueError("this is wrong")
+        return x * x.sum().item() if self.run == "real" else x
+
+
+class Boxed:
+    """An argument that counts how often it is looked into."""
+
+    looked = 0
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def flat(self) -> tuple[list[Tensor], None]:
+        Boxed.looked += 1
+        return [self.x], None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        Boxed.looked += 1
+        return self.x.dtype
+
+
+@pytest.fixture
+def _registered() -> Iterator[None]:
+    register_pytree_node(Boxed, Boxed.flat, lambda parts, _: Boxed(*parts))
+    yield
+    _deregister_pytree_node(Boxed)
+
+
+@pytest.mark.parametrize(
+    ("run", "options"),
+    [
+        ("plain", {}),
+        ("real", {}),
+        ("fails", {}),
+        ("lazy", {}),
+        ("plain", {"mode": "train"}),
+        ("plain", {"tracer": "export"}),
+    ],
+)
+def test_nothing_is_asked_of_a_model_outside_of_the_guard(
+    run: str, options: dict[str, Any]
+) -> None:
+    model = Asked(run).train()
+    with suppress(TraceError):
+        opgraph.profile(model, torch.ones(2, 4), **options)
+    assert model.asked == 0
+
+
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize("run", ["plain", "real", "fails"])
+def test_an_argument_is_taken_apart_under_the_guard(run: str) -> None:
+    model, boxed = Asked(run), Boxed(torch.ones(2, 4))
+    with suppress(TraceError):
+        opgraph.profile(model, boxed)
+    assert (model.asked, Boxed.looked) == (0, 0)
+
+
+def test_an_argument_of_a_class_of_ones_own_is_asked_under_the_guard() -> None:
+    opgraph.profile(Asked("plain"), Boxed(torch.ones(2, 4)))
+    assert Boxed.looked == 0

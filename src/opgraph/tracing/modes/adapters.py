@@ -19,6 +19,7 @@ from opgraph.record import units
 from opgraph.record.errors import InputError, MissingDependency, first_line
 from opgraph.sources.base import Model
 from opgraph.sources.building import quietly
+from opgraph.tracing.parts import buffers_of, parameters_of
 from opgraph.tracing.state.copies import copied
 
 RANK = 8
@@ -61,8 +62,8 @@ def adapted(model: Model, how: str) -> Model:
 
 def _sharing(module: nn.Module) -> nn.Module:
     """A copy of a module with parameters and buffers that lie in the same memory."""
-    memo: dict[int, Any] = {id(b): b for b in module.buffers()}
-    for weight in module.parameters():
+    memo: dict[int, Any] = {id(b): b for b in buffers_of(module)}
+    for weight in parameters_of(module):
         memo[id(weight)] = nn.Parameter(weight.detach(), requires_grad=weight.requires_grad)
     try:
         return copied(module, memo)

@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_map_only
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError
 from opgraph.sources.base import Model
+from opgraph.tracing.parts import buffers_of, parameters_of
+from opgraph.tracing.state.asking import asking
 from opgraph.tracing.state.copies import copied
 
 _KEY = "memory_format"
@@ -25,14 +27,14 @@ def channels_last(model: Model) -> Model:
     """
     if _KEY in model.hints:
         return model
-    weights = {id(w): w for w in model.module.parameters() if _images(w)}
+    weights = {id(w): w for w in parameters_of(model.module) if _images(w)}
     if not weights:
         raise InputError(
             f"{model.info.name} has no weights of four dimensions: channels_last changes nothing",
             hint="it is for models with convolutions over images",
         )
-    memo: dict[int, Any] = {id(b): b for b in model.module.buffers()}
-    for weight in model.module.parameters():
+    memo: dict[int, Any] = {id(b): b for b in buffers_of(model.module)}
+    for weight in parameters_of(model.module):
         data = weight.detach()
         laid = data.contiguous(memory_format=torch.channels_last) if id(weight) in weights else data
         memo[id(weight)] = nn.Parameter(laid, requires_grad=weight.requires_grad)
@@ -60,7 +62,8 @@ def laid_out(model: Model, example: Example) -> Example:
     def laid(tensor: Tensor) -> Tensor:
         return tensor.contiguous(memory_format=torch.channels_last) if _images(tensor) else tensor
 
-    args, kwargs = tree_map_only(Tensor, laid, (example.args, dict(example.kwargs)))
+    with asking(*example.given):
+        args, kwargs = tree_map_only(Tensor, laid, (example.args, dict(example.kwargs)))
     return replace(example, args=args, kwargs=kwargs)
 
 

@@ -35,6 +35,7 @@ from opgraph.tracing.capture.names import spelled, target
 from opgraph.tracing.modes.loss import LossFunction
 from opgraph.tracing.modes.stages import Blocks, Spread, kept_layers, kind_of, layers_of, pipelined
 from opgraph.tracing.modes.training import repeated
+from opgraph.tracing.parts import parameters_of, parts_of
 from opgraph.tracing.state.copies import copied
 
 Styles = Mapping[str, str]
@@ -714,12 +715,12 @@ def _experts(module: Any, mesh: Any, layout: Layout, apply: Callable[..., Any]) 
 def _without_values(module: nn.Module) -> nn.Module:
     """A copy of a module whose parameters are on the meta device, those that are shared still shared."""
     memo: dict[int, torch.Tensor] = {}
-    for parameter in module.parameters():
+    for parameter in parameters_of(module):
         bare = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(bare, requires_grad=parameter.requires_grad)
     made = copied(module, memo)
     owned: dict[int, Any] = {}
-    for one, other in zip(module.modules(), made.modules(), strict=True):
+    for one, other in zip(parts_of(module), parts_of(made), strict=True):
         config = getattr(one, "config", None)
         if config is not None and getattr(other, "config", None) is config:
             if id(config) not in owned:

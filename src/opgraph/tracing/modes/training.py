@@ -41,6 +41,7 @@ from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.types import is_its_own
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
+from opgraph.tracing.parts import named_parts
 
 # Activation checkpointing for a step of training: blocks keep their inputs alone, and run again when their
 # gradients are computed. A model of transformers says itself which blocks those are; elsewhere they are the
@@ -332,7 +333,7 @@ def still_parts(module: nn.Module) -> frozenset[str]:
     """
     if not module.training:
         return frozenset()
-    return frozenset(name for name, part in module.named_modules() if not part.training)
+    return frozenset(name for name, part in named_parts(module) if not part.training)
 
 
 def backward(loss: Tensor, start: Tensor | None = None, *, keep: bool = False) -> None:
