@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import tracemalloc
+import weakref
 from abc import ABC
 from collections.abc import Callable
 from contextlib import suppress
@@ -195,6 +196,8 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "backward": (_goes_back, ["ran a backward through results that were there before, and freed it"]),
     "hash": (lambda f: HASH.update(b"x"), ["fed a hash"]),
     "dialect": (lambda f: csv.register_dialect("opgraph"), ["registered a dialect opgraph"]),
+    "finalizer": (lambda f: weakref.finalize(Abstract, lambda: None),
+                  ["left what is called at the end of ABCMeta"]),
     "warnings of vmap": (lambda f: torch._C._functorch._set_vmap_fallback_warning_enabled(True),
                          ["set what torch does not say, by _set_vmap_fallback_warning_enabled"]),
     "reading": (_reads, []),

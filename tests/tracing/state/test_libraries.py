@@ -297,6 +297,30 @@ def test_numbers_that_a_class_of_a_library_draws(monkeypatch: pytest.MonkeyPatch
     assert _numbered() == 1
 
 
+class Maps:
+    """What a library shows at its top, of a class from a module within."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def register(self, name: str) -> None:
+        assert name not in self.names
+        self.names.append(name)
+
+
+def test_an_object_that_a_package_shows_of_a_module_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `matplotlib.colormaps`: nobody names its class."""
+    library: Any = ModuleType("mapping")
+    library.__file__ = "/site-packages/mapping/__init__.py"
+    members = {name: vars(Maps)[name] for name in ("__init__", "register")}
+    library.maps = type("Maps", (), {**members, "__module__": "mapping.within"})()
+    monkeypatch.setitem(sys.modules, "mapping", library)
+    monkeypatch.setitem(globals(), "mapping", library)
+    register = lambda: mapping.maps.register("mine")  # type: ignore[name-defined] # noqa: E731, F821
+    opgraph.profile(Using(register, values=True), torch.ones(4, 8))
+    assert library.maps.names == []
+
+
 @pytest.mark.parametrize("kind", ["ConvexHull", "Delaunay"])
 def test_what_is_one_with_its_part_in_c_goes_on_as_a_whole(kind: str) -> None:
     """Qhull reads the points that it was given where they are, which a list in C alone keeps alive."""

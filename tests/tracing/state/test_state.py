@@ -7,6 +7,7 @@ import asyncio
 import builtins
 import colorsys  # noqa: F401  (another is put in its place)
 import copy
+import cProfile
 import csv
 import ctypes
 import decimal
@@ -19,6 +20,8 @@ import locale
 import logging
 import logging.config
 import mimetypes
+import multiprocessing
+import multiprocessing.util
 import os
 import pkgutil
 import random
@@ -1405,6 +1408,59 @@ def test_switches_of_the_core(name: str) -> None:
         assert _is_on(put, SWITCHES[name]) is before
     finally:
         put(before)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_containers_of_torchs_interpreter(run: str) -> None:
+    def change(_: Any) -> None:
+        table["a"], table["c"] = 3, 4
+        del table["b"]
+        items.append(torch.zeros(1))
+
+    kept = torch.ones(2)
+    table, items = torch._C.ScriptDict({"a": 1, "b": 2}), torch._C.ScriptList([kept])
+    model = Changing(change, run)
+    model.table, model.items = table, items
+    profiled(model)
+    assert list(table.items()) == [("a", 1), ("b", 2)]
+    assert len(items) == 1
+    assert items[0] is kept
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_records_of_numpy(run: str) -> None:
+    def change(_: Any) -> None:
+        row["a"], row["b"] = 9, (8, 7)
+        own["a"], own["b"] = 9, (8, 7)
+
+    rows = np.zeros(3, dtype=[("a", "i4"), ("b", "f4", (2,))])
+    row, own = rows[1], rows[2].copy()
+    model = Changing(change, run)
+    model.row, model.own = row, own
+    profiled(model)
+    assert not any(rows.tobytes() + own.tobytes())
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="it hears of what runs by another way")
+def test_a_profiler_of_pythons_that_a_forward_ends() -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        profile = profiled(Changing(lambda _: profiler.disable()))
+        assert sys.getprofile() is profiler
+        assert not [r for r in profile.remarks if r.code == "state"]
+    finally:
+        profiler.disable()
+
+
+def test_what_multiprocessing_logs_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_logger", None), ("_log_to_stderr", False)):
+        monkeypatch.setattr(multiprocessing.util, name, value)
+    monkeypatch.delitem(logging.root.manager.loggerDict, "multiprocessing", raising=False)
+    profiled(Changing(lambda _: multiprocessing.log_to_stderr()))
+    assert multiprocessing.util._logger is None
+    assert multiprocessing.util._log_to_stderr is False
+    assert "multiprocessing" not in logging.root.manager.loggerDict
 
 
 def test_threads_of_opencv() -> None:

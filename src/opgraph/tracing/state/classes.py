@@ -62,6 +62,15 @@ def scripted(module: Any) -> dict[str, Any]:
     return {name: module._c.getattr(name) for name in names}
 
 
+SCRIPTED = torch._C.ScriptDict, torch._C.ScriptList
+"""Containers of its own."""
+
+
+def scripted_items(container: Any) -> list[Any]:
+    """What is in one of these; of a table, pairs."""
+    return list(container.items() if isinstance(container, SCRIPTED[0]) else container)
+
+
 def says_all(cls: Any) -> bool:
     """Whether objects of a class that the standard library made in C say all that is in them, and take it
     again: texts in memory, elements of XML."""

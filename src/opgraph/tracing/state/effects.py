@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import _worker
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ import torch
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine
 from opgraph.tracing.state.holding import loaded
+from opgraph.tracing.state.packages import is_closed
 
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
@@ -70,6 +72,7 @@ class Effects:
         self._begun: list[threading.Thread] = []
         self._before: list[tuple[Any, str, Any]] = []
         self.open = _descriptors()
+        self._ends = _last_end()
 
     def begin(self, held: Iterable[Any] = ()) -> None:
         """Hear from now on, and what is written to streams that the forward has `held` since before, where
@@ -129,6 +132,9 @@ class Effects:
         self._begun.clear()  # they may have tensors of the run
         self._theirs.clear()
         by_one = alone()
+        for name in _ends_since(self._ends):
+            what = "left what is called at the end of"
+            self._said.setdefault(what if by_one else f"or another thread {what}", {})[name] = None
         before, now = self.open.items(), _descriptors().items()
         for what, found in (("left open", now - before), ("closed", before - now)):
             for number, _ in sorted(found):
@@ -242,6 +248,31 @@ def _name(thread: threading.Thread) -> str:
     with suppress(Exception):  # a class of one's own may answer as it likes
         return _text(thread.name)
     return "one without a name"
+
+
+def _last_end() -> int:
+    """The number of the last function that is called at the end of an object (`weakref.finalize`)."""
+    known = _ENDS[next(reversed(_ENDS))] if _ENDS else None
+    return -1 if known is None else int(known.index)
+
+
+def _ends_since(last: int) -> Iterator[str]:
+    """The classes of the objects that have got one since, if these or the function are one's own."""
+    for known in reversed(list(_ENDS.values())):
+        if known.index <= last:
+            return
+        item = known.weakref()
+        homes = (getattr(each, "__module__", None) for each in (type(item), known.func))
+        if item is not None and any(map(_is_own, homes)):
+            yield type(item).__qualname__
+
+
+_ENDS: dict[Any, Any] = weakref.finalize._registry  # type: ignore[attr-defined]
+
+
+def _is_own(home: Any) -> bool:
+    """Whether the name of a module of Python's is that of one of a person's own."""
+    return type(home) is str and not is_closed(home) and home.partition(".")[0] != "opgraph"
 
 
 def _descriptors() -> dict[int, tuple[int, int]]:

@@ -141,7 +141,11 @@ def _changeable(
                     and (value is not sys.modules or fills(code) or not names.isdisjoint(FILL))
                 )
                 or (by_name and issubclass(type(value), type) and not value.__flags__ & IMMUTABLE)
-                or (has_table(type(value)) and type(value).__module__ == module.__name__)
+                or (
+                    has_table(type(value))
+                    and not issubclass(type(value), type)
+                    and are_related(type(value).__module__, module.__name__)
+                )
             ):
                 yield space, name
 

@@ -675,6 +675,12 @@ def _configured_back(of: Any, before: Context) -> None:
                 module._mark_get_dict_dirty(name)
 
 
+def _heard_by(profiler: Any) -> None:
+    """Let Python tell a profiler what it runs: one that is made in C goes on itself."""
+    begin = getattr(profiler, "enable", None)
+    sys.setprofile(profiler) if callable(profiler) or begin is None else begin()
+
+
 def _traces(tracemalloc: Any, frames: int) -> None:
     """Let as many frames of each block of memory be noted as were, or none."""
     tracemalloc.stop()
@@ -738,7 +744,13 @@ def compute_anew() -> None:
         made._cache = {}
 
 
+def _log_back(processes: Any, before: tuple[Any, bool]) -> None:
+    """Let `multiprocessing` have the logger that it had, or none, and write to standard errors or not."""
+    processes._logger, processes._log_to_stderr = before
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
+    ("multiprocessing.util", attrgetter("_logger", "_log_to_stderr"), _log_back),
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
     ("logging", _loggers, _loggers_back),
     ("decimal", _context, _context_back),
@@ -876,7 +888,7 @@ _FIXED: tuple[Setting, ...] = (
     (sys.getrecursionlimit, sys.setrecursionlimit),
     (sys.getswitchinterval, sys.setswitchinterval),
     (sys.gettrace, sys.settrace),
-    (sys.getprofile, sys.setprofile),
+    (sys.getprofile, _heard_by),
     *((_monitoring, _monitoring_back) for _ in range(hasattr(sys, "monitoring"))),
     (gc.get_threshold, lambda value: gc.set_threshold(*value)),
     (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),

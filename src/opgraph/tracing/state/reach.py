@@ -44,6 +44,7 @@ from opgraph.tracing.state.classes import (
     IMMUTABLE,
     ITERATE,
     MEMORY,
+    SCRIPTED,
     OfClasses,
     hashes_bytes,
     is_in_python,
@@ -57,6 +58,7 @@ from opgraph.tracing.state.classes import (
     says_all,
     says_nothing,
     scripted,
+    scripted_items,
     slots_of,
 )
 from opgraph.tracing.state.code import BY_NAME, TELLING, looked_for, named_in, with_parts
@@ -492,6 +494,16 @@ class Reach:
         self._object(item)
         self.stateful.append(item)
         self._look((*scripted(item).values(), *item.children()))
+
+    def _scripted_container(self, item: Any) -> None:
+        """A table or a list that torch's own interpreter has."""
+        self.stateful.append(item)
+        self._look(scripted_items(item))
+
+    def _row(self, item: Any) -> None:
+        """A record of NumPy's, with what it is a part of."""
+        self.stateful.append(item)
+        self._look((item.base, *(item[name] for name in item.dtype.names or ())))
 
     def _owned(self, table: dict[Any, Any]) -> dict[Any, Any]:
         """What is in a dictionary that is looked at with what has it."""
@@ -1112,6 +1124,10 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._array
     if issubclass(cls, torch.jit.ScriptModule):
         return Reach._scripted
+    if issubclass(cls, SCRIPTED):
+        return Reach._scripted_container
+    if is_numpys(cls, "void"):
+        return Reach._row
     if cls is FunctionType:
         return Reach._function
     if cls is MethodType:

@@ -14,7 +14,14 @@ from typing import Any
 
 import torch
 
-from opgraph.tracing.state.classes import says_all, says_nothing, scripted
+from opgraph.tracing.state.classes import (
+    SCRIPTED,
+    is_numpys,
+    says_all,
+    says_nothing,
+    scripted,
+    scripted_items,
+)
 from opgraph.tracing.state.effects import name_of, standard
 from opgraph.tracing.state.holding import shown_in_c
 from opgraph.tracing.state.loops import Waiting
@@ -44,6 +51,10 @@ def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         return partial(_batches_back, item, item._rcvd_idx)
     if isinstance(item, torch.jit.ScriptModule):
         return partial(_scripted_back, item, scripted(item))
+    if isinstance(item, SCRIPTED):
+        return partial(_scripted_items_back, item, scripted_items(item))
+    if is_numpys(type(item), "void"):
+        return partial(_row_back, item, item.copy())
     if isinstance(item, memoryview):
         return partial(_memory_there, item)
     if isinstance(item, Context):
@@ -159,6 +170,25 @@ def _scripted_back(module: Any, before: dict[str, Any]) -> None:
     for name, value in before.items():
         if not _is_as_it_was(now[name], value):
             module._c.setattr(name, value)
+
+
+def _scripted_items_back(container: Any, before: list[Any]) -> None:
+    if _is_as_it_was(scripted_items(container), before):
+        return
+    if isinstance(container, SCRIPTED[1]):
+        container.clear()
+        container.extend(before)
+        return
+    for key, _ in scripted_items(container):
+        del container[key]
+    for key, value in before:
+        container[key] = value
+
+
+def _row_back(row: Any, before: Any) -> None:
+    if row.tobytes() != before.tobytes():
+        for name in row.dtype.names or ():
+            row[name] = before[name]
 
 
 def _is_as_it_was(now: Any, before: Any) -> bool:
