@@ -662,7 +662,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         profile = _noting(profile, _left_in_eval(still))
     return replace(
         profile
-        if options.loss != "auto"
+        if not options.guesses_loss
         else _noting(profile, Remark("loss", f"trained on {says}")),
         mode="train",
         convention=convention,
@@ -722,7 +722,7 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
             hint="opgraph profile, explore, draw and view trace it; opgraph serve takes --hardware 2xl4",
         )
     built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
-    if asked.mode == "train" and asked.loss == "auto":
+    if asked.mode == "train" and asked.guesses_loss:
         built = with_trained_head(model, built, asked)
     if asked.train != "full":
         from opgraph.tracing.modes.adapters import adapted
@@ -750,13 +750,29 @@ def _example(
         raise InputError(
             "sizes were asked for, and inputs were given", hint="give one or the other"
         )
-    return laid_out(model, _given(model, inputs, dict(kwargs or {})))
+    return laid_out(model, _given(model, inputs, kwargs))
 
 
-def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
-    """The arguments of one call as a person gives them: a tuple holds them, a dictionary with names that
-    forward takes those by keyword, and anything else is one. A list that forward does not take holds
-    them, too, and of arrays that it does not take tensors are made."""
+def _given(model: Model, inputs: Any, kwargs: Mapping[str, Any] | None) -> Example:
+    """The arguments of one call as a person gives them, in the first reading of them that fits."""
+    from opgraph.tracing.state.asking import asking
+
+    with asking(inputs, kwargs):
+        readings = _readings(model, inputs, dict(kwargs or {}))
+    if len(readings) == 1:
+        return readings[0][0]
+    from opgraph.tracing.eager import trace_fakes
+
+    with left_behind() as left:
+        fits = (r for r in readings if trace_fakes(model, r[0])[-1].error is None)
+        example, note = next(fits, (readings[0][0], ""))
+    return replace(example, notes=(*filter(None, (note,)), *left))
+
+
+def _readings(model: Model, inputs: Any, kwargs: dict[str, Any]) -> list[tuple[Example, str]]:
+    """What may be meant by arguments, with what is to be said of it: a tuple holds them, a dictionary with
+    names that forward takes those by keyword, and anything else is one. A list that forward does not take
+    holds them, too, and of arrays that it does not take tensors are made."""
     if isinstance(inputs, Mapping) and inputs and _names_all(model.module, inputs.keys()):
         inputs, kwargs = (), {**inputs, **kwargs}
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
@@ -770,14 +786,7 @@ def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
         for example, note in readings
         if (tensors := _of_arrays(example)) is not None
     ]
-    if len(readings) > 1:
-        from opgraph.tracing.eager import trace_fakes
-
-        with left_behind() as left:
-            fits = (r for r in readings if trace_fakes(model, r[0])[-1].error is None)
-            example, note = next(fits, (asked, ""))
-        return replace(example, notes=(*filter(None, (note,)), *left))
-    return asked
+    return readings
 
 
 def _names_all(module: nn.Module, names: KeysView[Any]) -> bool:
@@ -794,18 +803,13 @@ def _of_arrays(example: Example) -> Example | None:
     import torch
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
-    from opgraph.tracing.state.asking import asking
-
-    with asking(*example.given):
-        leaves, tree = tree_flatten((example.args, dict(example.kwargs)))
-        others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        kinds = [
-            getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biufc") for leaf in others
-        ]
-        if not any(kinds):
-            return None
-        made = [torch.as_tensor(x) if array else x for x, array in zip(leaves, kinds, strict=True)]
-        return Example(*tree_unflatten(made, tree))
+    leaves, tree = tree_flatten((example.args, dict(example.kwargs)))
+    others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    kinds = [getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biufc") for leaf in others]
+    if not any(kinds):
+        return None
+    made = [torch.as_tensor(x) if array else x for x, array in zip(leaves, kinds, strict=True)]
+    return Example(*tree_unflatten(made, tree))
 
 
 def _versions(model: Model) -> dict[str, str]:

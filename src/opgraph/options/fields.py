@@ -250,7 +250,7 @@ class Options:
                 value = each.default
             object.__setattr__(self, name, each.check(value))
         given = {name: getattr(self, name) for name in own}
-        told = {n: v for n, v in given.items() if v != own[n].default}
+        told = {n: v for n, v in given.items() if not _is_same(v, own[n].default)}
         check_needs(told, _as_keyword)
         if self.laid_out and self.world_size is not None:
             raise InputError(
@@ -295,6 +295,11 @@ class Options:
     def traced_for(self) -> str:
         """The target of a trace; the usual one where none was asked for."""
         return self.target or USUAL
+
+    @property
+    def guesses_loss(self) -> bool:
+        """Whether the loss is not said; a function that is one is not asked what it equals."""
+        return _is_same(self.loss, "auto")
 
     @property
     def laid_out(self) -> tuple[str, ...]:
@@ -401,6 +406,13 @@ def targeted(options: Mapping[str, Any], device: str | None) -> dict[str, Any]:
     """The options with a `device`'s target, where one is named and they say none."""
     target = options.get("target")
     return {**options, "target": device if target is None else target}
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    """Whether an option has its default: objects of somebody's own are not asked what they equal."""
+    if issubclass(type(default), str) and not issubclass(type(value), str):
+        return False
+    return bool(value == default)
 
 
 def _as_keyword(name: str, value: Any) -> str:

@@ -661,9 +661,17 @@ class Boxed:
         return self.x.dtype
 
 
+FLATTENED = SimpleNamespace(times=0)
+
+
+def flat(boxed: Boxed) -> tuple[list[Tensor], None]:
+    FLATTENED.times += 1
+    return boxed.flat()
+
+
 @pytest.fixture
 def _registered() -> Iterator[None]:
-    register_pytree_node(Boxed, Boxed.flat, lambda parts, _: Boxed(*parts))
+    register_pytree_node(Boxed, flat, lambda parts, _: Boxed(*parts))
     yield
     _deregister_pytree_node(Boxed)
 
@@ -694,9 +702,50 @@ def test_an_argument_is_taken_apart_under_the_guard(run: str) -> None:
     model, boxed = Asked(run), Boxed(torch.ones(2, 4))
     with suppress(TraceError):
         opgraph.profile(model, boxed)
-    assert (model.asked, Boxed.looked) == (0, 0)
+    assert (model.asked, Boxed.looked, FLATTENED.times) == (0, 0, 0)
 
 
 def test_an_argument_of_a_class_of_ones_own_is_asked_under_the_guard() -> None:
     opgraph.profile(Asked("plain"), Boxed(torch.ones(2, 4)))
     assert Boxed.looked == 0
+
+
+class Several(dict[str, Any]):
+    """Inputs that count how often they are gone through."""
+
+    asked = 0
+
+    def keys(self) -> Any:
+        Several.asked += 1
+        return super().keys()
+
+    def __len__(self) -> int:
+        Several.asked += 1
+        return super().__len__()
+
+
+class Equal:
+    """A loss that counts what it is compared to."""
+
+    asked = 0
+
+    def __call__(self, result: Tensor) -> Tensor:
+        return result.sum()
+
+    def __eq__(self, other: object) -> bool:
+        Equal.asked += 1
+        return self is other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("given", ["inputs", "kwargs"])
+def test_arguments_of_a_class_of_ones_own_are_gone_through_as_before(given: str) -> None:
+    model, several = Asked("plain"), Several(boxed=torch.ones(2, 4))
+    opgraph.profile(model, **{given: several})
+    assert Several.asked == 0
+
+
+def test_a_loss_is_not_asked_what_it_equals() -> None:
+    opgraph.profile(nn.Linear(4, 4), torch.ones(2, 4), mode="train", loss=Equal())
+    assert Equal.asked == 0

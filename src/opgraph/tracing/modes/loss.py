@@ -42,6 +42,11 @@ class Loss:
         return self.name == _OWN
 
 
+def is_auto(asked: str | LossFunction) -> bool:
+    """Whether a loss is to be found; a function that is one is not asked what it equals."""
+    return isinstance(asked, str) and asked == "auto"
+
+
 def loss_for(
     module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], asked: str | LossFunction
 ) -> Loss | None:

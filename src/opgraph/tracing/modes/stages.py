@@ -26,7 +26,7 @@ from opgraph.record.errors import InputError, first_line
 from opgraph.record.layout import Layout
 from opgraph.sources.pipelines import Pipelined
 from opgraph.tracing.base import bound
-from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
+from opgraph.tracing.modes.loss import Loss, LossFunction, is_auto, loss_for, loss_of
 from opgraph.tracing.modes.training import repeated
 from opgraph.tracing.state.guard import guarded
 
@@ -78,7 +78,7 @@ def pipelined(
         taken = ["input_ids"]
     else:
         stages, taken = _by_export(whole, path, ends, here, example, layout, group, spread)
-        loss = None if asked == "auto" else loss_for(whole, (), {}, asked)
+        loss = None if is_auto(asked) else loss_for(whole, (), {}, asked)
         passed = replace(example, args=tuple(call[n] for n in taken), kwargs={})
     made = Pipelined(_schedule(layout, stages))
     made.loss, made.names = loss, tuple(taken)

@@ -40,7 +40,7 @@ from opgraph.tracing.base import Capture, Runner, forward, taken
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.types import is_its_own
-from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
+from opgraph.tracing.modes.loss import Loss, LossFunction, is_auto, loss_for, loss_of
 from opgraph.tracing.parts import named_parts
 
 # Activation checkpointing for a step of training: blocks keep their inputs alone, and run again when their
@@ -179,7 +179,7 @@ class Training:
                 self.found = module.loss
             elif "target" in kwargs:
                 self.found = Loss("schedule", "the loss of its schedule", lambda result: result)
-            elif self._loss != "auto":
+            elif not is_auto(self._loss):
                 self.found = loss_for(module, args, kwargs, self._loss)
             elif not module.last:
                 self.found = Loss("schedule", "the loss of its last stage", lambda result: result)

@@ -1,5 +1,5 @@
 """What is given to a model is asked what it is, and taken apart, before anything runs: where code of
-somebody's own does that (how pytree takes a class apart, a property), it is guarded like a run."""
+somebody's own does that (how pytree takes a class apart, a property), objects are brought back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from opgraph.record.identity import identity
-from opgraph.tracing.state.guard import guarded
+from opgraph.record.remarks import leave
+from opgraph.tracing.state.effects import alone
+from opgraph.tracing.state.reach import Reach
 
 
 @contextmanager
@@ -17,8 +19,11 @@ def asking(*items: Any) -> Iterator[None]:
     if _are_plain(items):
         yield
         return
-    with guarded(items):
+    before, lonely = Reach.of(items), alone()
+    try:
         yield
+    finally:
+        leave(before.restore_all(alone=lonely and alone()))
 
 
 def _are_plain(items: tuple[Any, ...]) -> bool:

@@ -20,6 +20,7 @@ from types import (
 from typing import Any
 
 import torch
+from torch.utils._pytree import SUPPORTED_NODES
 
 from opgraph.record.identity import identity
 from opgraph.tracing.state.holding import LEAVES, MISSING, has_table, ids_of, same_entries, table_of
@@ -185,6 +186,18 @@ def members_of(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list
         if closed:
             _MEMBERS.keep(cls, known)  # others come and go
     return known  # type: ignore[no-any-return]
+
+
+def registered(cls: type) -> tuple[Any, ...]:
+    """The functions by which pytree takes objects of a class apart, and makes them."""
+    if len(_REGISTERED) != len(SUPPORTED_NODES):
+        _REGISTERED.clear()
+        _REGISTERED.update((identity(kind), node) for kind, node in list(SUPPORTED_NODES.items()))
+    node = _REGISTERED.get(identity(cls))
+    return () if node is None else (node.flatten_fn, node.unflatten_fn)
+
+
+_REGISTERED: dict[int, Any] = {}
 
 
 def slots_of(cls: Any) -> tuple[Any, ...]:

@@ -21,7 +21,6 @@ from opgraph.tracing.state.effects import alone
 from opgraph.tracing.state.guard import COPYING, guarded, plainly
 from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.reach import Reach
-from opgraph.tracing.state.steps import all_back
 
 
 def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
@@ -92,9 +91,7 @@ class _Copied:
     def back(self) -> None:
         """Bring back what copying changed."""
         with plainly():
-            reach, lonely = self._before, self._alone and alone()
-            undone = all_back(*reach.undoing(alone=lonely))
-            leave([*undone, *all_back(*reach.undoing_last(alone=lonely))])
+            leave(self._before.restore_all(alone=self._alone and alone()))
 
 
 def _end(among: list[_Copied], error: BaseException | None, around: BaseException | None) -> None:

@@ -55,6 +55,7 @@ from opgraph.tracing.state.classes import (
     made_with,
     members_of,
     own_slots,
+    registered,
     says_all,
     says_nothing,
     scripted,
@@ -841,6 +842,7 @@ class Reach:
                 continue
             self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
             members, methods, others = members_of(each)
+            self._look(registered(each))
             self._classes.append((each, members))
             if methods:
                 self._methods.append((methods, set(), set()))
@@ -934,9 +936,14 @@ class Reach:
 
     def restore(self) -> list[Remark]:
         """Make everything again what it was when it was found, but for the values of tensors, arrays and
-        generators. What is to be said of what could not be. Signals wait meanwhile."""
+        generators, and for globals. What is to be said of what could not be. Signals wait meanwhile."""
         with held(), torch._C.DisableTorchFunctionSubclass():
             return all_back(*self.undoing())
+
+    def restore_all(self, *, alone: bool) -> list[Remark]:
+        """The same with globals, where no modules were imported since."""
+        with held(), torch._C.DisableTorchFunctionSubclass():
+            return all_back(*self.undoing(alone=alone), *self.undoing_last(alone=alone))
 
     def undoing(self, *, alone: bool = True) -> Iterator[Step]:
         """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
