@@ -13,12 +13,14 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +34,7 @@ from torch.utils._pytree import _deregister_pytree_node, register_pytree_node
 
 import opgraph
 from opgraph import TraceError
+from opgraph.tracing.state import guard as guarding
 from opgraph.tracing.state.guard import guarded
 from opgraph.tracing.state.signals import Signals
 
@@ -534,6 +537,73 @@ def test_what_was_begun_and_goes_on_is_said() -> None:
     finally:
         goes_on.set()
         held.join()
+
+
+class Writer:
+    """Has a file, and what ends with it."""
+
+    def __init__(self) -> None:
+        self.file = tempfile.NamedTemporaryFile("w")  # noqa: SIM115
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.file.close()
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("make", [Writer, partial(tempfile.NamedTemporaryFile, "w")])
+def test_what_has_another_file_stays_with_it(make: Callable[[], Any]) -> None:
+    first = make()
+    held = SimpleNamespace(writer=first, count=0, last=SimpleNamespace(of=first))
+
+    def begins_anew(held: Any) -> None:
+        held.count += 1
+        held.writer.close()
+        held.writer = make()
+
+    remarks = opgraph.profile(Changing(held, begins_anew), X).remarks
+    assert any("and has another in its place" in remark.text for remark in remarks)
+    assert held.writer is not first
+    assert held.count == 0
+    begins_anew(held)
+    held.writer.close()
+
+
+def test_what_leads_to_a_closed_file_still_is_as_before() -> None:
+    writer = SimpleNamespace(file=Path(__file__).open())  # noqa: SIM115
+    held = SimpleNamespace(writer=writer, state=SimpleNamespace(of=writer, count=0))
+    state = held.state
+
+    def closes(held: Any) -> None:
+        held.writer.file.close()
+        held.state = SimpleNamespace(of=held.writer, count=held.state.count + 1)
+
+    remarks = opgraph.profile(Changing(held, closes), X).remarks
+    assert any("forward closed" in remark.text for remark in remarks)
+    assert held.state is state
+    assert state.count == 0
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_what_is_read_by_going_through_a_stream_is_said(
+    kind: str, text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarding, "alone", lambda: True)
+    with ExitStack() as stack:
+        if kind == "file":
+            held = stack.enter_context(Path(__file__).open("r" if text else "rb"))
+        else:
+            program = [sys.executable, "-c", "print('a\\n' * 9)"]
+            of = stack.enter_context(subprocess.Popen(program, stdout=subprocess.PIPE, text=text))
+            held = of.stdout  # type: ignore[assignment]
+        next(held)
+        said = [each.text for each in opgraph.profile(Changing(held, next), X).remarks]
+        place = kind == "file" and not text
+        assert ["took what was to be read from" in text for text in said] == [True] * (not place)
+        said = [each.text for each in opgraph.profile(Changing(held, lambda _: None), X).remarks]
+        assert not said
+        held.read()
 
 
 class Later:

@@ -113,6 +113,7 @@ from opgraph.tracing.state.undoing import (
     context_back,
     ended,
     function_back,
+    has_any,
     holder_back,
     kept_alive,
     look_at,
@@ -1001,26 +1002,53 @@ class Reach:
         return found
 
     def _replaced(self) -> set[str]:
-        """Let what there is in the place of what has ended since be what was there before. The names of the
-        classes of what has ended so."""
+        """Let what there is in the place of what has ended since, or of what has that, be what was there
+        before. The names of the classes of what was replaced so, which stays as it is, too."""
         over = {identity(item) for item, says in self._going_on if says(item) is not False}
-        names = set[str]()
-        for table, before in self._dictionaries() if over else ():
-            names |= without_ended(before, functools.partial(dict_class(table).get, table), over)
-        for at, (cls, members) in enumerate(self._classes) if over else ():
+        if not over:
+            return set()
+        having = self._having()
+        over |= _owners(having, over)
+        gone: list[Any] = []
+        for table, before in self._dictionaries():
+            gone += without_ended(before, functools.partial(dict_class(table).get, table), over)
+        for at, (cls, members) in enumerate(self._classes):
             own = members.copy()  # others go by it, too
-            names |= without_ended(own, dict(vars(cls)).get, over)
+            gone += without_ended(own, dict(vars(cls)).get, over)
             self._classes[at] = cls, own
-        for holder, kept in self._holders if over else ():
+        for holder, kept in self._holders:
             now = contents(holder)
-            gone = over.intersection(map(identity, kept)).difference(map(identity, now))
-            names.update(type(item).__qualname__ for item in kept if identity(item) in gone)
-            kept[:] = now if gone else kept
-        for places, look in (*self._by_name(), (self._slots, slot_value)) if over else ():
+            out = over.intersection(map(identity, kept)).difference(map(identity, now))
+            out = set() if any(has_any(item, over) for item in now if out) else out
+            gone += (item for item in kept if identity(item) in out)
+            kept[:] = now if out else kept
+        for places, look in (*self._by_name(), (self._slots, slot_value)):
             found = {at: value for at, (*_, value) in enumerate(places)}
-            names |= without_ended(found, lambda at, _: look(*places[at][:2]), over)  # noqa: B023
+            gone += without_ended(found, lambda at, _: look(*places[at][:2]), over)  # noqa: B023
             places[:] = [(*p[:2], found.get(at, MISSING)) for at, p in enumerate(places)]
-        return names
+        left = {identity(item) for item in gone}
+        while new := {
+            identity(value) for item in left for value, _ in having.get(item, ()) if identity(value) in over
+        } - left:  # fmt: skip
+            left |= new
+        tables = {identity(table) for item, _, table in self._objects if identity(item) in left}
+        self._tables[:] = [pair for pair in self._tables if identity(pair[0]) not in tables]
+        self._slots[:] = [found for found in self._slots if identity(found[1]) not in left]
+        return {type(item).__qualname__ for item in gone}
+
+    def _having(self) -> dict[int, list[tuple[Any, Any]]]:
+        """What objects had as attributes, and have in their place, by their ids: but for modules, which are
+        the model itself."""
+        tables = {identity(table): (table, before) for table, before in self._tables}
+        having: dict[int, list[tuple[Any, Any]]] = {}
+        for item, _, table in self._objects:
+            if identity(table) in tables and not issubclass(type(item), torch.nn.Module):
+                now, before = tables[identity(table)]
+                having[identity(item)] = [(v, now.get(name)) for name, v in before.items()]
+        for slot, item, value in self._slots:
+            if not issubclass(type(item), (torch.nn.Module, type)):
+                having.setdefault(identity(item), []).append((value, slot_value(slot, item)))
+        return having
 
     def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
         """The same of globals of torch and others: the ways back of settings go by them."""
@@ -1068,6 +1096,21 @@ _OF_A_LOOK = (
     "_going_on"
 ).split()
 """The lists of what was found, with what it was then."""
+
+
+def _owners(having: Mapping[int, list[tuple[Any, Any]]], over: set[int]) -> set[int]:
+    """By their ids, the objects that have something which is over, and nothing of its kind in its place:
+    what is in their own place may be there for that."""
+    found: set[int] = set()
+    while new := {
+        item for item, held in having.items()
+        if item not in found and any(
+            identity(value) in over or identity(value) in found
+            for value, now in held if now is value or type(now) is not type(value)
+        )
+    }:  # fmt: skip
+        found |= new
+    return found
 
 
 def _parts(item: Any) -> Iterable[Any]:

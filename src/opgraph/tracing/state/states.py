@@ -82,8 +82,10 @@ def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
         before = _drained(item) if alone() else item.qsize()
         return partial(_queue_back, item, before, alone)
     if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
-        place = None if any(item is each for each in standard()) else _place(item)
-        return partial(_file_back, item, place, text_says(item))
+        is_standard = any(item is each for each in standard())
+        place = None if is_standard else _place(item)
+        ahead = None if place is not None or is_standard else _ahead(item)
+        return partial(_file_back, item, place, text_says(item), ahead, alone)
     if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
         return partial(_said_back, item, item.__getstate__())
     if isinstance(item, torch.Generator):
@@ -280,9 +282,24 @@ def _place(file: Any) -> int | None:
     return None
 
 
-def _file_back(file: Any, before: int | None, how: Any) -> None:
+def _ahead(file: Any) -> bytes | None:
+    """What a stream has read ahead, and how far somebody is in that, by its memory: where it says no place,
+    as a pipe, or a text that is gone through. None of one that does not read ahead."""
+    made: Any = next((each for each in type(file).__mro__ if each.__module__ == "_io"), None)
+    if hasattr(made, "detach") and file.readable():
+        return shown_in_c(file, made)
+    return None
+
+
+def _file_back(
+    file: Any, before: int | None, how: Any, ahead: bytes | None, alone: Callable[[], bool]
+) -> None:
     if file.closed:
         raise Left(f"forward closed {name_of(file)}")
+    by_one = alone()
+    if ahead is not None and _ahead(file) != ahead and (by_one or file.seekable()):
+        who = "forward" if by_one else "forward or another thread"
+        raise Left(f"{who} took what was to be read from {name_of(file)}")
     text_back(file, how)
     if before is not None and _place(file) != before:
         if file.writable():

@@ -13,7 +13,7 @@ from operator import attrgetter, is_
 from typing import Any
 
 from opgraph.record.identity import identity
-from opgraph.tracing.state.classes import has_part_in_c
+from opgraph.tracing.state.classes import has_part_in_c, slots_of
 from opgraph.tracing.state.holding import (
     MISSING,
     are_alike,
@@ -147,18 +147,26 @@ def one_with_c(names: dict[int, str], found: tuple[Any, Any]) -> None:
 
 def without_ended(
     before: dict[Any, Any], look: Callable[[Any, Any], Any], over: set[int]
-) -> set[str]:
-    """Let what there is by now in the place of what is `over`, by its ids, be what was there before. The
-    names of the classes of that."""
-    names = set()
+) -> list[Any]:
+    """Let what there is by now in the place of what is `over`, by its ids, be what was there before, unless
+    it has such a thing itself. What was there."""
+    gone = []
     for name, value in list(before.items()):
         now = look(name, MISSING) if identity(value) in over else value
-        if now is not value:
-            names.add(type(value).__qualname__)
+        if now is not value and not has_any(now, over):
+            gone.append(value)
             before[name] = now
             if now is MISSING:
                 del before[name]
-    return names
+    return gone
+
+
+def has_any(item: Any, things: set[int]) -> bool:
+    """Whether an object has one of some things, by their ids, as an attribute."""
+    table = table_of(item)
+    held = list(table.values()) if type(table) is dict else []
+    held += (slot_value(slot, item) for slot in slots_of(type(item)))
+    return not things.isdisjoint(map(identity, held))
 
 
 def ended(name: str) -> None:
