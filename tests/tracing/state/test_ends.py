@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import pytest
 import torch
@@ -256,3 +257,79 @@ def test_a_copy_of_the_model_ends_before_all_is_brought_back(
     gone = any("removed" in note for note in said)
     assert gone is (kind is Store) is not model.store.folder.exists()
     Store.users[str(model.store.folder)] = 5
+
+
+class Slot:
+    """A place in a pool, which has it again as this ends; and a file that goes with it."""
+
+    def __init__(self, pool: dict[str, Any], at: Path | None = None) -> None:
+        self.pool, self.number, self.at = pool, pool["free"].pop(), at
+        pool["held"] += 1
+
+    def __del__(self) -> None:
+        self.pool["free"].append(self.number)
+        self.pool["held"] -= 1
+        self.pool["ends"] += 1
+        if self.at is not None:
+            self.at.unlink()
+
+
+class Slotted:
+    __slots__ = ("slot",)
+
+
+class Pooled(nn.Module):
+    """Puts one slot in the place of another, which is there again after a run."""
+
+    def __init__(self, place: str, folder: Path, *, values: bool) -> None:
+        super().__init__()
+        self.place, self.folder, self.values = place, folder, values
+        self.pool: dict[str, Any] = {"free": [0, 1, 2, 3, 4], "held": 0}
+        self.pool["ends"] = torch.zeros(1)
+        self.layer, self.inner, self.by_name, self.slotted = (
+            nn.Linear(4, 4),
+            nn.Module(),
+            {},
+            Slotted(),
+        )
+        self.slots: list[Any] = []
+
+    def put(self, slot: Slot) -> None:
+        if self.place == "list":
+            self.slots[:] = [*self.slots, slot][-2:]
+        elif self.place == "dict":
+            self.by_name["last"] = slot
+        elif self.place == "slot":
+            self.slotted.slot = slot
+        elif self.place == "class":
+            type(self).last = slot
+        else:
+            self.inner.last = slot  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        at = self.folder / uuid4().hex
+        at.touch()
+        self.put(Slot(self.pool, at))
+        out: Tensor = self.layer(x)
+        return out * out.sum().item() if self.values else out
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("place", ["list", "dict", "slot", "class", "attribute"])
+def test_what_was_in_the_place_of_what_is_there_again_ends_within_the_profile(
+    place: str, values: bool, tmp_path: Path
+) -> None:
+    class Own(Pooled):
+        pass
+
+    model = Own(place, tmp_path, values=values)
+    for _ in range(3):
+        model(X)
+
+    def state() -> Any:
+        return {**model.pool, "free": [*model.pool["free"]], "ends": model.pool["ends"].tolist()}
+
+    before = state()
+    notes = opgraph.profile(model, (X,)).model.notes
+    assert state() == before
+    assert any("removed" in note for note in notes)  # the file that went with it

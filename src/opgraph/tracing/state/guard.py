@@ -56,7 +56,7 @@ from opgraph.tracing.state.process import (
 from opgraph.tracing.state.reach import Reach
 from opgraph.tracing.state.signals import ASKED, Signalled, Signals
 from opgraph.tracing.state.states import saves, way_back
-from opgraph.tracing.state.steps import Left, all_back
+from opgraph.tracing.state.steps import Left, Step, all_back
 from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
     UNDECLARED,
@@ -93,6 +93,8 @@ HANDED_OUT = frozenset({
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 _APPLY = Tensor.apply_
+_ENDS = 3
+"""What ends may leave others that end: so often that is waited for."""
 _COUNTS = 1 << 12
 """Bytes that tensors have at most by which something is counted."""
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
@@ -136,6 +138,7 @@ class Guard:
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._late: list[_Remembered] = []
         self._under_way: list[Any] = []
+        self._gone: list[Any] = []
         self.met: set[str] = set()  # groups of ranks, by name
         self._handled = sys.exception()  # where the profile was asked for
         self.when_imported: Callable[[], None] = lambda: None
@@ -556,17 +559,14 @@ class Guard:
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`. Each step is made, whatever the model
         has put in the place of what another needs; what is to be said is found out last."""
-        first, effects = self._first, self._effects
+        effects = self._effects
         try:
             for step in (
                 lambda: _set_depth(max(self._depth, _depth())),
                 self.restore_late,
                 self._imports.end,
                 effects.end,
-                lambda: self._bring_back(first, self._copies.values(), self._values),
-                lambda: self._each(self._settings.changed(), set_back),
-                cast_anew,
-                lambda: self.say(all_back(*self._reach.undoing_last(alone=self.alone()))),
+                self._bring_all_back,
                 self._share,
                 lambda: self.remarks.extend(effects.remarks()),
             ):
@@ -574,6 +574,7 @@ class Guard:
             self._copies.clear()
             # Cycles lead through these: inputs would stay until the next search for rubbish.
             del self._reach, self._first, self._values, self._places
+            self._gone.clear()
             del self._imports, self.when_imported, self.while_imported
             self._late.clear()
         finally:
@@ -590,14 +591,38 @@ class Guard:
             if not late.is_back:
                 late.is_back = True
                 self._bring_back(late)
-                self.say(all_back(*late.reach.undoing_last()))
+                self._undo(late.reach.undoing_last())
+
+    def _bring_all_back(self) -> None:
+        """Bring back what was found before the run. What was in its place ends when all is as before; what
+        that changes is heard, and brought back in turn."""
+        for _ in range(_ENDS):
+            for step in (
+                lambda: self._bring_back(self._first, self._copies.values(), self._values),
+                lambda: self._each(self._settings.changed(), set_back),
+                cast_anew,
+                lambda: self._undo(self._reach.undoing_last(alone=self.alone())),
+            ):
+                self._attempt(step)
+            if not self._gone:
+                break
+            self._attempt(self._let_go)
+
+    def _let_go(self) -> None:
+        """Let what the run had put in the place of what is there again come to its end."""
+        self._effects.begin()
+        try:
+            with self.listening():
+                self._gone.clear()
+        finally:
+            self._effects.end()
 
     def _bring_back(
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
         with plainly():
             self._each(of.loggers, lambda back: back())  # what they no longer say others have noted
-            self.say(all_back(*of.reach.undoing(alone=self.alone())))
+            self._undo(of.reach.undoing(alone=self.alone()))
             grad = _is_grad_enabled()
             _set_grad_enabled(False)  # noqa: FBT003
             try:
@@ -612,7 +637,7 @@ class Guard:
                 self._each(of.states, lambda back: back())
             finally:
                 _set_grad_enabled(grad)
-        self._attempt(lambda: self.remarks.extend(of.iterators.advanced()))
+        self._attempt(lambda: self.say(of.iterators.advanced()))
 
     def _restore_version(self, look: Looks) -> None:
         """Autograd counts how often somebody writes to a tensor, whoever does, in whatever thread."""
@@ -652,6 +677,9 @@ class Guard:
 
     def _remark(self, text: str) -> None:
         self.say((Remark("state", text),))
+
+    def _undo(self, steps: Iterable[Step]) -> None:
+        self.say(all_back(*steps, gone=self._gone))
 
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
         self.say(all_back((items, back)))

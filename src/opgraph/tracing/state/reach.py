@@ -111,6 +111,7 @@ from opgraph.tracing.state.undoing import (
     cache_back,
     class_back,
     context_back,
+    emptied,
     ended,
     function_back,
     has_any,
@@ -962,7 +963,7 @@ class Reach:
         holders = [pair for pair in self._holders if identity(pair[0]) not in stay]
         empty = [holder for holder in self._empty if identity(holder) not in stay]
         yield ((item, had) for item, had, *_ in self._of_c if had is not None), kept_alive
-        yield (holder for holder in empty if holder), lambda holder: holder.clear()
+        yield (holder for holder in empty if holder), emptied
         late = self._answered and {
             identity(pair[0])
             for pairs, same in ((tables, same_entries), (holders, holds)) for pair in pairs

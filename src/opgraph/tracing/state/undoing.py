@@ -5,16 +5,20 @@ from __future__ import annotations
 import builtins
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from operator import attrgetter, is_
 from typing import Any
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
 from opgraph.record.identity import identity
 from opgraph.tracing.state.classes import has_part_in_c, slots_of
 from opgraph.tracing.state.holding import (
+    LEAVES,
     MISSING,
     are_alike,
     dict_class,
@@ -24,6 +28,7 @@ from opgraph.tracing.state.holding import (
     held_in,
     holder_class,
     holds,
+    ids_of,
     in_space,
     same_entries,
     shown_in_c,
@@ -31,7 +36,7 @@ from opgraph.tracing.state.holding import (
     table_of,
 )
 from opgraph.tracing.state.packages import is_closed
-from opgraph.tracing.state.steps import Left
+from opgraph.tracing.state.steps import Gone, Left
 
 _KIND: Any = vars(object)["__class__"]
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__",
@@ -53,12 +58,30 @@ def with_new(before: list[Any], was: list[Any], now: list[Any]) -> list[Any]:
     return kept + [item for item in now if identity(item) not in old]
 
 
-def table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
+def _gone(now: Iterable[Any], before: Iterable[Any]) -> Gone:
+    """Of what there is by now what was not there before, and may have something to do as it ends."""
+    known = set(map(identity, before))
+    return Gone(v for v in now if identity(v) not in known and identity(type(v)) not in _ENDLESS)
+
+
+_ENDLESS = LEAVES.union(ids_of((torch.Tensor, torch.nn.Parameter, FakeTensor)))
+"""Types of what just goes."""
+
+
+def emptied(holder: Any) -> Gone:
+    """A dictionary, a list, a set or a deque that was empty."""
+    gone = _gone(held_by(holder), ())
+    holder.clear()
+    return gone
+
+
+def table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> Gone | None:
     """What was in a dictionary, in the order that it had."""
     table, before = pair
     if same_entries(table, before):
-        return
+        return None
     base = dict_class(table)
+    gone = _gone([*base.values(table), *base.keys(table)], [*before.values(), *before])
     with suppress(Exception):  # keys may answer as they like when they are compared
         for key in [key for key in base.keys(table) if key not in before]:
             base.__delitem__(table, key)
@@ -68,22 +91,25 @@ def table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
     ):  # Python goes by that meanwhile
         base.clear(table)
         fill(table, before)
+    return gone
 
 
-def holder_back(pair: tuple[Any, list[Any]]) -> None:
+def holder_back(pair: tuple[Any, list[Any]]) -> Gone | None:
     """What was in a list, a set or a deque, in the order that it had."""
     holder, kept = pair
     base = holder_class(holder)
     if holds(holder, kept):
-        return
+        return None
+    gone = _gone(base.__iter__(holder), kept)
     if base is set:  # which goes through the others as before, if nothing but these is touched
         wanted = set(kept)
         base.difference_update(holder, set(base.__iter__(holder)).difference(wanted))
         base.update(holder, wanted)
         if holds(holder, kept):
-            return
+            return gone
     base.clear(holder)
     (base.update if base is set else base.extend)(holder, kept)
+    return gone
 
 
 def unused(found: tuple[Any, list[tuple[Any, list[Any]]]]) -> None:
@@ -174,15 +200,18 @@ def ended(name: str) -> None:
     raise Left(f"forward closed or ended something ({name}) and has another in its place")
 
 
-def slot_back(found: tuple[Any, Any, Any]) -> None:
+def slot_back(found: tuple[Any, Any, Any]) -> Gone | None:
     """What a descriptor gave of an object."""
     slot, item, value = found
-    if not are_alike(slot_value(slot, item), value):
+    now = slot_value(slot, item)
+    if not are_alike(now, value):
         try:
             slot.__delete__(item) if value is MISSING else slot.__set__(item, value)
         except (AttributeError, TypeError):
             name = type(item).__qualname__
             raise Left(f"forward changed {slot.__name__} of an object ({name})") from None
+        return _gone((now,), (value,))
+    return None
 
 
 def function_back(found: tuple[Any, tuple[Any, ...]]) -> None:
@@ -210,15 +239,16 @@ def partial_back(found: tuple[Any, tuple[Any, ...]]) -> None:
         says_now(item, before)
 
 
-def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> None:
+def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> Gone | None:
     """What there was under a name in the globals of a module, or as an attribute."""
     holder, name, value = found
-    if look(holder, name) is value:
-        return
+    if (now := look(holder, name)) is value:
+        return None
     if look is in_space:
         holder.pop(name) if value is MISSING else holder.update({name: value})
     else:
         delattr(holder, name) if value is MISSING else setattr(holder, name, value)
+    return _gone((now,), (value,))
 
 
 _OF_WARNINGS = frozenset({"__warningregistry__"})
@@ -239,24 +269,26 @@ def _is_imported(value: Any) -> bool:
     return type(table) is dict and table.get("__spec__") is not None
 
 
-def space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> Gone | None:
     """The attributes of a module, or the modules there are."""
     space, before = pair
-    for name in _new_in(space, before):
+    new = _new_in(space, before)
+    gone = _gone([space[name] for name in new if name in space], before.values()) if new else None
+    for name in new:
         if name in before:
             space[name] = before[name]
         else:
             del space[name]
+    return gone
 
 
-def own_space_back(pair: tuple[dict[str, Any], dict[str, Any]], *, alone: bool) -> None:
+def own_space_back(pair: tuple[dict[str, Any], dict[str, Any]], *, alone: bool) -> Gone | None:
     """The globals of a module of a person's own, which other threads set, too, but for what warns."""
     new = () if same_entries(*pair) else {*_new_in(*pair)}
     if new and not alone and not _OF_WARNINGS.issuperset(new):
         name = pair[0].get("__name__")
         raise Left(f"forward set globals of {name}, or another thread did")
-    if new:
-        space_back(pair)
+    return space_back(pair) if new else None
 
 
 def context_back(pair: tuple[ContextVar[Any], Any]) -> None:
@@ -278,12 +310,13 @@ def _goes_on(value: Any) -> bool:
     return issubclass(type(value), threading.Thread) and value.is_alive()
 
 
-def class_back(pair: tuple[type, dict[str, Any]]) -> None:
+def class_back(pair: tuple[type, dict[str, Any]]) -> Gone | None:
     """The attributes of a class."""
     cls, members = pair
     now = cls.__dict__
     if len(now) == len(members) and all(map(is_, now.values(), members.values())):
-        return
+        return None
+    gone = _gone(now.values(), members.values())
     if is_closed(cls.__module__):
         live = {name: value for name, value in now.items() if _goes_on(value)}
         members = members | live
@@ -294,3 +327,4 @@ def class_back(pair: tuple[type, dict[str, Any]]) -> None:
     for name, value in members.items():
         if now.get(name, MISSING) is not value and name not in ("__dict__", "__weakref__"):
             type.__setattr__(cls, name, value)
+    return gone
