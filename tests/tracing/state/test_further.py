@@ -496,6 +496,39 @@ def _uses(held: Any) -> None:
     held.mine, held.kept = held.mine[:1], [0]
 
 
+@pytest.mark.parametrize("main", [True, False])
+def test_what_somebody_keeps_in_the_thread_and_the_process_that_run(main: bool) -> None:
+    said: list[Any] = []
+
+    def running() -> tuple[Any, Any]:
+        return threading.current_thread(), multiprocessing.current_process()
+
+    def keep(_: Any = None) -> None:
+        for each in running():
+            each.depth = getattr(each, "depth", 0) + 1
+            vars(each).setdefault("mine", []).append(1)
+
+    def now() -> list[tuple[Any, Any]]:
+        return [(getattr(each, "depth", 0), [*getattr(each, "mine", ())]) for each in running()]
+
+    def run() -> None:
+        for depth in (0, 1):
+            remarks = opgraph.profile(Changing(None, keep), X).remarks
+            said.append([each.text for each in remarks if "another thread (" not in each.text])
+            said.append(now() == [(depth, [1] * depth)] * 2)
+            keep()
+        for each in running():
+            del each.depth, each.mine
+
+    if main:
+        run()
+    else:
+        begun = threading.Thread(target=run)
+        begun.start()
+        begun.join()
+    assert said == [[], True] * 2
+
+
 @pytest.mark.parametrize("kind", [threading.Thread, multiprocessing.get_context("fork").Process])
 def test_what_was_begun_and_is_over_has_not_begun(kind: Any) -> None:
     """Python starts none twice."""

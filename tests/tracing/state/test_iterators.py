@@ -46,7 +46,12 @@ KINDS: dict[str, Callable[[], Iterator[Any]]] = {
     "enumerate": lambda: started(enumerate("abc")),
     "map": lambda: map(str, iter([1, 2, 3])),
     "reversed": lambda: reversed([1, 2, 3]),
+    "items": lambda: started(iter({1: 2, 3: 4, 5: 6}.items())),
+    "enumerate of items": lambda: enumerate({1: 2, 3: 4, 5: 6}.items()),
+    "tee": lambda: started(itertools.tee([1, 2, 3])[0]),
+    "cycle later": lambda: started(started(started(itertools.cycle({1: 2, 3: 4}.items())))),
 }
+COPIED_UNTIL_314 = ("count", "cycle", "chain", "zip of iterators", "tee", "cycle later")
 
 
 class Draws(nn.Module):
@@ -68,11 +73,42 @@ def test_an_iterator_is_where_it_was(kind: str) -> None:
     held = model.held
     profile = opgraph.profile(model, torch.ones(2, 4))
     assert model.held is held is model.listed[0]
-    if KEPT or kind not in ("count", "cycle", "chain", "zip of iterators"):
+    if KEPT or kind not in COPIED_UNTIL_314:
         assert not profile.model.notes
         assert list(itertools.islice(held, 9)) == expected
     else:
         assert "cannot be taken back" in profile.model.notes[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iterator_that_nobody_takes_from_is_not_remarked_on(kind: str) -> None:
+    model = nn.Linear(4, 4)
+    model.held = KINDS[kind]()  # type: ignore[assignment]
+    assert not opgraph.profile(model, torch.ones(2, 4)).model.notes
+
+
+def test_what_takes_from_one_iterator_still_does() -> None:
+    """Those of one `tee` read on for each other."""
+
+    class Both(Draws):
+        def forward(self, x: Tensor) -> Tensor:
+            assert [next(each) for each in self.held for _ in range(70)] == [
+                60,
+                *range(61, 130),
+                *range(70),
+            ]
+            return self.layer(x)
+
+    model = Both(itertools.tee(iter(range(200))))
+    held = model.held
+    assert list(itertools.islice(held[0], 60)) == [*range(60)]
+    notes = opgraph.profile(model, torch.ones(2, 4)).model.notes
+    assert model.held is held
+    if KEPT:
+        assert not notes
+        assert (next(held[0]), next(held[1])) == (60, 0)
+    else:
+        assert "cannot be taken back" in notes[0]
 
 
 def test_an_iterator_in_a_tuple_is_where_it_was() -> None:

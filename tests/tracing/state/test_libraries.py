@@ -352,6 +352,25 @@ def test_what_is_one_with_its_part_in_c_goes_on_as_a_whole(kind: str) -> None:
     assert {frozenset(s) for s in hull.simplices} == {frozenset(s) for s in once.simplices}
 
 
+def test_what_another_was_given_that_stays_for_it_is_not_said_of_forward() -> None:
+    """What opgraph lets live as long as a model is no function that forward has called at its end."""
+    spatial = pytest.importorskip("scipy.spatial")
+
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.tree = nn.Linear(4, 4), spatial.KDTree(np.zeros((2, 4)))
+
+        def forward(self, x: Tensor) -> Any:
+            self.tree = spatial.KDTree(x.detach().numpy())
+            return self.layer(x)
+
+    model = Looks()
+    tree = model.tree
+    assert not opgraph.profile(model, (torch.randn(2, 4),)).model.notes
+    assert model.tree is tree
+
+
 class Asking:
     """Stands in the place of a module, and of an object of settings, and counts how often it is asked."""
 

@@ -257,17 +257,20 @@ def _last_end() -> int:
 
 
 def _ends_since(last: int) -> Iterator[str]:
-    """The classes of the objects that have got one since, if these or the function are one's own."""
+    """The classes of the objects that have got one since which is not opgraph's, if these or the function
+    are one's own."""
     for known in reversed(list(_ENDS.values())):
         if known.index <= last:
             return
         item = known.weakref()
-        homes = (getattr(each, "__module__", None) for each in (type(item), known.func))
-        if item is not None and any(map(_is_own, homes)):
+        homes = [getattr(each, "__module__", None) for each in (type(item), known.func)]
+        if item is not None and homes[1] != _OWN_ENDS and any(map(_is_own, homes)):
             yield type(item).__qualname__
 
 
 _ENDS: dict[Any, Any] = weakref.finalize._registry  # type: ignore[attr-defined]
+_OWN_ENDS = "opgraph.tracing.state.undoing"
+"""Where opgraph has its own, by which what C was told of lives on."""
 
 
 def _is_own(home: Any) -> bool:

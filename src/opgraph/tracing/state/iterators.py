@@ -18,12 +18,14 @@ from opgraph.record.remarks import Remark
 def is_iterator(cls: type) -> bool:
     """Whether objects of a class are iterators of Python's own."""
     return cls.__module__ in _HOMES and (
-        issubclass(cls, Iterator) or cls is itertools.tee or cls in _FRAMES
+        issubclass(cls, Iterator) or cls in _OF_TEE or cls in _FRAMES
     )
 
 
 _HOMES = ("builtins", "itertools", "_collections", "collections", "array")
 """Where they are; those over deques name another module from Python 3.13 on."""
+_OF_TEE = (itertools.tee, getattr(itertools, "_tee_dataobject", None))
+"""What `tee` gives, and what these have in common: what was read and not all of them have passed."""
 _FRAMES = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 """Functions that wait to go on, by the attribute that has their variables."""
 
@@ -109,11 +111,27 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return len(one) == len(other) and all(
         a is b
         or (type(a) is type(b) and isinstance(a, (int, float, str, range, list)) and _equal(a, b))
+        or (type(a) is type(b) and _is_made_anew(type(a)) and _same(_place(a), _place(b)))
         for a, b in zip(one, other, strict=True)
     )
 
 
+def _is_made_anew(cls: type) -> bool:
+    """Whether iterators of a class may be made by others, which say where they are by them (`cycle`)."""
+    return is_iterator(cls) and cls not in _FRAMES
+
+
 def _equal(a: Any, b: Any) -> bool:
+    """Whether two say the same: lists by what is in them, and entries of dictionaries are made anew."""
     if isinstance(a, list):
-        return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(map(_is, a, b))
     return bool(a == b)
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether it is the same, or a tuple of the same."""
+    return one is other or (
+        type(one) is type(other) is tuple
+        and len(one) == len(other)
+        and all(a is b for a, b in zip(one, other, strict=True))
+    )

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
+from multiprocessing.process import current_process
 from operator import attrgetter
 from typing import Any
 
@@ -380,12 +381,14 @@ def modes_around() -> list[Any]:
 
 def unnamed() -> Iterator[Any]:
     """What runs in a forward or a backward that no code of it has to name: hooks of everything, modes that
-    are on, the loop of asyncio that runs, and the functions that operators are made of in Python, as far as
-    torch keeps them."""
+    are on, the loop of asyncio that runs, the thread and the process, and the functions that operators are
+    made of in Python, as far as torch keeps them."""
     yield from _HOOKS
     yield _saved_tensors()
     yield from modes_around()
     yield from around()
+    yield threading.current_thread()
+    yield current_process()
     made, entries = list(OPDEFS.data.values()), list(singleton._data.values())
     if _OF_OPERATORS[:2] != [made, entries] or _OF_OPERATORS[2] != _OF_OPERATORS[3]:
         fakes = [entry.fake_impl.kernels for entry in entries]

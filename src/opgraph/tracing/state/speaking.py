@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from io import TextIOWrapper
+from multiprocessing.process import current_process
 from operator import attrgetter
 from types import FunctionType
 from typing import Any
@@ -105,7 +106,8 @@ def unchanged(item: Any, says: Callable[[Any], Any], before: Any) -> None:
 
 _COURSES: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("threading", "Thread"): lambda t: t._ident and partial(threading.Thread.is_alive, t),
-    ("multiprocessing.process", "BaseProcess"): lambda p: p._popen and p.is_alive,
+    ("multiprocessing.process", "BaseProcess"): lambda p: (
+        p.is_alive if p._popen or p is current_process() else None),
 }  # fmt: skip
 """How what Python starts once gives what says whether it goes on; None as long as it has not begun."""
 

@@ -142,7 +142,11 @@ def kept_alive(found: tuple[Any, list[Any]]) -> None:
     known = {identity(value) for value in before}
     new = [v for v in held_in(vars(item)) if identity(v) not in known and has_part_in_c(v)]
     if new:
-        weakref.finalize(item, new.clear).atexit = False
+        weakref.finalize(item, _let_go, new).atexit = False
+
+
+def _let_go(kept: list[Any]) -> None:
+    kept.clear()
 
 
 def all_shown(item: Any, made: type, before: bytes, slots: list[Any]) -> bool:
