@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import opgraph
 from opgraph.analysis.measured.times import curve
@@ -196,6 +201,84 @@ def test_a_model_that_is_followed_is_saved_as_it_is(follow: Any, tmp_path: Path)
         assert torch.equal(torch.load(file, weights_only=False)(x), model(x))
 
 
+RUNS: dict[str, Callable[..., Any]] = {
+    "profile": opgraph.profile,
+    "training": partial(opgraph.profile, mode="train"),
+    "check": opgraph.check,
+    "measure": partial(opgraph.measure, device="cpu", steps=1, mode="train", optimizer="adamw"),
+}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("kind", RUNS)
+def test_what_opgraph_runs_within_a_loop_that_is_recorded_is_no_part_of_it(
+    kind: str, whole: bool
+) -> None:
+    run, x, target = RUNS[kind], torch.ones(2, 4), attrgetter("target")
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain = run(model, x)
+    on = _get_current_function_mode_stack(), _get_current_dispatch_mode_stack()
+    with opgraph.recording(model if whole else model[0]) as recorded:
+        for at in range(7):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            if at in (0, 1, 4):  # not measured anyhow, under the profiler, plain
+                found = run(model, x)
+                if isinstance(found, opgraph.Profile):
+                    assert found.model.notes == plain.model.notes
+                    assert [*map(target, found.graph.nodes)] == [*map(target, plain.graph.nodes)]
+    assert (_get_current_function_mode_stack(), _get_current_dispatch_mode_stack()) == on
+    assert not torch.autograd._profiler_enabled()
+    assert recorded._follower._calls == 7
+    assert recorded.measured.profile.convention["optimizer"] == "sgd"
+    assert len(recorded.measured.record.repeats + recorded.measured.record.profiled) == 4
+    assert not model[0]._forward_hooks
+
+
+def test_a_mode_that_is_on_around_a_profile_within_a_step_stays_on() -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    with opgraph.recording(model):
+        for _ in range(4):
+            model(x).sum().backward()
+            with torch.device("cpu"):
+                opgraph.profile(model, x)
+                assert [type(m) for m in _get_current_function_mode_stack()] == [DeviceContext]
+    assert _get_current_function_mode_stack() == []
+
+
+def test_where_each_step_has_a_profile_in_it_there_is_nothing_to_say() -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    with opgraph.recording(model) as run:
+        for _ in range(4):
+            model(x).sum().backward()
+            opgraph.profile(model, x)
+    with pytest.raises(TraceError, match="no step without a profile in it was recorded"):
+        _ = run.measured
+
+
+def test_a_loop_within_a_run_of_opgraphs_is_recorded() -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    around, within = opgraph.recording(model), opgraph.recording(model)
+    with torch.no_grad(), around as one, opgraph.ranks(2), within as other:
+        for _ in range(4):
+            model(x)
+    assert [run._follower._calls for run in (one, other)] == [4, 4]
+
+
+def test_what_opgraph_runs_is_not_counted_where_utilization_is() -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    meter = Meter()
+    meter.attach([model])
+    model(x).sum().backward()
+    for mode in ("infer", "train"):
+        opgraph.profile(model, torch.ones(3, 4), mode=mode)
+    assert meter._samples == 2
+    assert len(meter._known) == 1
+    meter.detach()
+
+
 def test_a_loop_of_ones_own_is_recorded() -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -220,6 +303,29 @@ def test_a_loop_of_ones_own_is_recorded() -> None:
         pass
     with pytest.raises(TraceError, match="no call of the model was recorded"):
         _ = run.measured
+
+
+class Later(nn.Linear):
+    """Writes to what is not its own from its third call on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls > 2:
+            TOTAL.add_(1)
+        return super().forward(x)
+
+
+TOTAL = torch.zeros(2)
+
+
+def test_it_is_said_why_a_tensor_stays_that_only_later_steps_write_to() -> None:
+    notes = opgraph.measure(
+        Later(4, 4), torch.ones(2, 4), device="cpu", steps=2
+    ).profile.model.notes
+    assert notes == (
+        "a tensor was written to by a step that is not listened to, and not by the first, which is: "
+        "that cannot be taken back",
+    )
 
 
 def test_a_step_of_training_of_a_scripted_module_is_measured() -> None:

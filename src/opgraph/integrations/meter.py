@@ -20,6 +20,7 @@ from opgraph.measuring.recording import around
 from opgraph.options import Options
 from opgraph.record.errors import OpgraphError
 from opgraph.record.profile import ModelInfo
+from opgraph.record.turns import runs
 from opgraph.sources.base import Model
 from opgraph.sources.weightless import uncompiled
 
@@ -57,6 +58,7 @@ class Meter:
     def attach(self, modules: Iterable[nn.Module]) -> None:
         """Count the outermost calls of these modules, in training mode, until `detach`."""
         self.detach()
+        self._runs = runs()  # around the loop; where there are more, it is not the loop that calls
         for module in modules:
             self._handles += around(module, self._called, self._returned)
         self._reset()
@@ -96,6 +98,8 @@ class Meter:
 
     @uncompiled
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if runs() != self._runs:
+            return
         self._depth += 1
         if self._depth > 1 or not (module.training and torch.is_grad_enabled()):
             return
@@ -118,7 +122,8 @@ class Meter:
 
     @uncompiled
     def _returned(self, *_: Any) -> None:
-        self._depth = max(0, self._depth - 1)  # a hook before this one's may have raised
+        if runs() == self._runs:
+            self._depth = max(0, self._depth - 1)  # a hook before this one's may have raised
 
     def _traced(self, module: nn.Module, args: Any, kwargs: Any, elements: int) -> _Call:
         """What a call needs, by its graph; in proportion to another's where there are too many."""
@@ -128,15 +133,12 @@ class Meter:
             return _Call(round(near.flops * share), near.seconds * share, elements)
         model = Model(module, ModelInfo(type(module).__name__))
         target = None if self.device is None else self.device.target
-        depth, self._depth = self._depth, 1  # the trace calls the module, too
         try:
             options = Options(mode="train", target=target)
             profile = complete(profile_model(model, Example(args, kwargs), options))
         except OpgraphError as error:
             self.note = f"{type(module).__name__} cannot be traced: {error}"
             return _Call(0, 0.0, elements)
-        finally:
-            self._depth = depth
         graph = profile.graph
         self._dtype = CostedRecord(profile).multiplied
         flops = sum(n.flops for n in graph.nodes if n.phase != "recompute")

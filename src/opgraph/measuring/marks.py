@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._profiler import _RecordFunctionFast
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.record.graph import Graph, Node
 from opgraph.tracing.base import compiling
 from opgraph.tracing.capture.names import names
 from opgraph.tracing.capture.scopes import ModuleCalls
+from opgraph.tracing.state.process import set_function_modes
 
 NODE, STEP = "opgraph:node:", "opgraph:step:"
 """What the marks of a node and of a step begin with, before its number."""
@@ -52,7 +53,7 @@ class Marks:
         self.modules = ModuleCalls(self._tree, lambda: 0, lambda _: ())
         with ExitStack() as stack:
             stack.enter_context(compiling("force_eager"))  # nothing is heard of what is compiled
-            stack.enter_context(_Functions(self))
+            stack.enter_context(_on(_Functions(self)))
             self.modules.attach()
             stack.callback(self.modules.detach)
             yield
@@ -89,6 +90,20 @@ class Marks:
                 return func(*args, **kwargs or {})
         finally:
             self.inside = False
+
+
+@contextmanager
+def _on(mode: TorchFunctionMode) -> Iterator[None]:
+    """Within, a mode is on. Somebody may enter others within, and leave them later, or have left this one
+    in the place of another, which is still on."""
+    mode.__enter__()
+    try:
+        yield
+    finally:
+        now = _get_current_function_mode_stack()
+        if now:
+            now.pop(now.index(mode) if mode in now else -1)
+        set_function_modes(now)
 
 
 def _key(node: Node, loss: str) -> Key:

@@ -22,6 +22,7 @@ from opgraph.measuring.running import Profiled, run_of, run_otherwise, waiting, 
 from opgraph.record.errors import OpgraphError, TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
+from opgraph.record.turns import runs, timed, untimed
 from opgraph.sources.weightless import uncompiled
 
 _PROFILED = 5
@@ -87,7 +88,8 @@ class _Around:
 
 class Follower:
     """Follows the calls of a model in a loop that somebody else writes. A step of training lasts from one
-    call to the next, with all that the loop does between; without gradients a step is the call itself."""
+    call to the next, with all that the loop does between; without gradients a step is the call itself. Runs
+    of opgraph's own are no calls, and a step within which there is one is left out."""
 
     def __init__(self, module: nn.Module, trace: Trace) -> None:
         self._module, self._trace = module, trace
@@ -97,7 +99,8 @@ class Follower:
         self._failed: OpgraphError | None = None
         self._optimizer = ""
         self._calls = 0
-        self._busy = False  # tracing calls the model, too
+        self._runs = runs()  # around the loop; where there are more, it is not the loop that calls
+        self._left_out = 0
         self._training = False
         self._begin: float | None = None
         self._under: Profiled | None = None
@@ -122,6 +125,11 @@ class Follower:
         self._end()
 
     @property
+    def _is_called(self) -> bool:
+        """Whether it is the loop that calls."""
+        return runs() == self._runs
+
+    @property
     def profile(self) -> ProfileRecord:
         """The profile with what was recorded. The first step warms up, and counts only where it is alone.
 
@@ -132,6 +140,11 @@ class Follower:
         if self._profile is None or not self._traced:
             few = "one step of training" if self._calls else "no call of the model"
             hint = "let the loop run a few times within, under no other profiler"
+            if self._left_out:
+                few, hint = (
+                    "no step without a profile in it",
+                    "profile before the loop, or after it",
+                )
             raise TraceError(f"{few} was recorded", hint=hint)
         warm = len(self._traced) > 1 and not self._training
         traced = self._traced[1:] if warm else self._traced
@@ -144,21 +157,18 @@ class Follower:
 
     @uncompiled
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._busy or module is not self._module or self._failed is not None:
+        if not self._is_called or module is not self._module or self._failed is not None:
             return
         self._end()
         self._training = module.training and torch.is_grad_enabled()
         first, self._calls = self._calls == 0, self._calls + 1
         if self._profile is None and not (first and self._training):
             mode = "train" if self._training else "infer"
-            self._busy = True
             try:
                 self._profile = self._trace(Example(args, kwargs), mode, self._optimizer)
             except OpgraphError as error:
                 self._failed = error  # which is no reason for the loop to end
                 return
-            finally:
-                self._busy = False
             self._marks = Marks(self._profile.graph, module)
         if first and self._training:
             return  # the optimizer is not known yet, and all is cold
@@ -176,15 +186,17 @@ class Follower:
             self._after = True
         self._wait()
         self._begin = time.perf_counter()
+        timed(self._leave_out)
 
     @uncompiled
     def _returned(self, module: nn.Module, *_: Any) -> None:
-        if not self._busy and not self._training and module is self._module:
+        if self._is_called and not self._training and module is self._module:
             self._end()
 
     def _end(self) -> None:
         if self._begin is None:
             return
+        untimed(self._leave_out)
         self._wait()
         seconds, self._begin = time.perf_counter() - self._begin, None
         if self._under is None:
@@ -194,11 +206,21 @@ class Follower:
             found = under.end()
             self._traced += [] if found is None else [found]
 
+    def _leave_out(self) -> None:
+        """The step that runs is none: opgraph runs something within it."""
+        untimed(self._leave_out)
+        self._left_out += 1
+        self._begin, under, self._under = None, self._under, None
+        if under is not None:
+            under.leave()
+
     def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not self._is_called:
+            return
         self._optimizer = type(optimizer).__name__
         if self._marks is not None:
             self._marks.phase = "optimizer"
 
     def _stepped(self, *_: Any) -> None:
-        if self._marks is not None:
+        if self._is_called and self._marks is not None:
             self._marks.phase = "forward"

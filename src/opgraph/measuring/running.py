@@ -207,6 +207,10 @@ class Profiled:
 
         return started
 
+    def leave(self) -> None:
+        """Look no more at the step, whose run is not asked for."""
+        self._stack.close()
+
     def end(self) -> tuple[float, RunRecord] | None:
         """The step has run."""
         from opgraph.traces import joined

@@ -19,6 +19,8 @@ from opgraph.record.errors import InputError
 
 _lock = threading.RLock()
 _holder: int | None = None
+_runs = 0
+"""How many runs of opgraph's the one whose turn it is is within."""
 _own = threading.local()
 _LOOK = 0.2
 """Seconds after which who waits looks again whether it waits for ever."""
@@ -39,16 +41,26 @@ def is_mine() -> bool:
     )
 
 
-@contextmanager
-def turn(*, wait: bool = True) -> Iterator[bool]:
-    """Within, it is this thread's turn, and others wait. Without `wait` it may not come to it, which is
-    told.
+def runs() -> int:
+    """How many runs of opgraph's, one within another, there are around what this thread does."""
+    return _runs if is_mine() else 0
 
-    Where something is `recorded` in this thread, what is done within is no part of that.
+
+@contextmanager
+def turn(*, wait: bool = True, run: bool = True) -> Iterator[bool]:
+    """Within, it is this thread's turn, and others wait. Without `wait` it may not come to it, which is
+    told. What is done within is a `run` of opgraph's own, or somebody's work.
+
+    Where something is `recorded` in this thread, what is done within is no part of that; what is `timed` in
+    it ends before a run.
 
     Raises `InputError` where the one whose turn it is waits for this thread: each would wait for the other.
     """
-    global _holder
+    global _holder, _runs
+    own = wait and run
+    for end, thread in list(_timed.items()) if own else ():
+        if thread == threading.get_ident():
+            end()
     had = _lock.acquire(blocking=wait, timeout=_LOOK if wait else -1)
     place, since = None, 0.0
     while wait and not had:
@@ -65,12 +77,14 @@ def turn(*, wait: bool = True) -> Iterator[bool]:
         yield False
         return
     before, _holder = _holder, threading.get_ident()
+    _runs += own
     beside, _beside[:] = _beside[:], ()
     try:
         with beside[0]() if beside else nullcontext():
             yield True
     finally:
         _beside[:] = beside
+        _runs -= own
         _holder = before
         _lock.release()
 
@@ -89,11 +103,25 @@ def recorded(beside: Callable[[], AbstractContextManager[None]]) -> Iterator[Non
         _beside[:] = before
 
 
+_timed: dict[Callable[[], object], int] = {}
+"""What ends a look at somebody's own work, and the thread that does the work."""
+
+
+def timed(end: Callable[[], object]) -> None:
+    """Until `untimed` this thread's own work is looked at: that ends before a run of opgraph's."""
+    _timed[end] = threading.get_ident()
+
+
+def untimed(end: Callable[[], object]) -> None:
+    """Nothing is looked at any more that this ends."""
+    _timed.pop(end, None)
+
+
 def _forked() -> None:
     """In a process that is forked off, no other thread is left whose turn it could be."""
-    global _lock, _holder
+    global _lock, _holder, _runs
     if _holder not in (None, threading.get_ident()):
-        _lock, _holder = threading.RLock(), None
+        _lock, _holder, _runs = threading.RLock(), None, 0
         _beside.clear()
 
 

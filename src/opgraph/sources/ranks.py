@@ -66,7 +66,7 @@ def ranks(world_size: int, rank: int = 0) -> Iterator[World]:
 
     local = rank % _NODE
     with ExitStack() as stack:
-        stack.enter_context(turn())
+        stack.enter_context(turn(run=False))
         if dist.is_initialized():
             raise InputError("this process is in a process group already",
                              hint="dist.destroy_process_group() leaves it")  # fmt: skip

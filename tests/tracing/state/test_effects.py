@@ -195,6 +195,8 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
                       ["had autograd retain the gradient of a tensor"]),
     "backward": (_goes_back, ["ran a backward through results that were there before, and freed it"]),
     "hash": (lambda f: HASH.update(b"x"), ["fed a hash"]),
+    "called at the end": (lambda f: atexit.unregister(said),
+                          ["wants no more to be called at the end said"]),
     "dialect": (lambda f: csv.register_dialect("opgraph"), ["registered a dialect opgraph"]),
     "finalizer": (lambda f: weakref.finalize(Abstract, lambda: None),
                   ["left what is called at the end of ABCMeta"]),

@@ -19,7 +19,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -852,3 +852,66 @@ def test_arguments_of_a_class_of_ones_own_are_gone_through_as_before(given: str)
 def test_a_loss_is_not_asked_what_it_equals() -> None:
     opgraph.profile(nn.Linear(4, 4), torch.ones(2, 4), mode="train", loss=Equal())
     assert Equal.asked == 0
+
+
+class Same(io.StringIO):
+    """Says that it is whatever it is compared with."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = io.StringIO.__hash__
+
+
+class Telling(nn.Linear):
+    """Runs code that is made from text."""
+
+    text: str
+
+    def forward(self, x: Tensor) -> Tensor:
+        exec(self.text)  # noqa: S102
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"sys.std{name}" for name in ("in", "out", "err")),
+        *(f"sys.{name}hook" for name in ("display", "except", "unraisable", "breakpoint")),
+        "threading.excepthook",
+    ],
+)
+def test_what_python_shows_things_by_is_as_before(name: str) -> None:
+    of, _, name = name.partition(".")
+    model, before = Telling(4, 4), getattr(sys.modules[of], name)
+    for new in ("Same()", None):
+        model.text = f"import {of}; {of}.{name} = {new}"
+        try:
+            opgraph.profile(model, X)
+            assert getattr(sys.modules[of], name) is before
+        finally:
+            setattr(sys.modules[of], name, before)
+
+
+class Quiet(nn.Module):
+    """Nothing is shown while it runs, by hooks of which the second is not called where a forward fails."""
+
+    def __init__(self, redirect: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.layer, self.quiet = nn.Linear(4, 4), redirect(io.StringIO())
+        self.register_forward_pre_hook(lambda *_: setattr(self, "said", self.quiet.__enter__()))
+        self.register_forward_hook(lambda *_: self.quiet.__exit__(None, None, None))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y if x.sum() > 0 else -y
+
+
+@pytest.mark.parametrize("redirect", [redirect_stdout, redirect_stderr])
+def test_what_is_redirected_as_a_forward_fails_is_shown_again(redirect: Any) -> None:
+    before = sys.stdout, sys.stderr
+    try:
+        opgraph.profile(Quiet(redirect), X)
+        assert (sys.stdout, sys.stderr) == before
+    finally:
+        sys.stdout, sys.stderr = before

@@ -559,6 +559,7 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("ctypes", "memset", "wrote to memory by ctypes", _nothing),
     ("abc", "ABCMeta.register", "registered a class with", _registered),
     ("atexit", "register", "wants to be called at the end", _registered),
+    ("atexit", "unregister", "wants no more to be called at the end", _registered),
     ("codecs", "register", "registered a codec", _registered),
     ("codecs", "register_error", "registered a codec", _registered),
     ("csv", "register_dialect", "registered a dialect", _registered),

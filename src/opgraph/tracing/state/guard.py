@@ -131,6 +131,7 @@ class Guard:
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self._limit, self._ceiling = limit, ceiling
         self.taken = 0
+        self.unheard = "where no mode hears it, as in a thread that was there before"
         self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
         self._values: list[tuple[Tensor, Callable[[], Any]]] = []
         self._own: set[int] = set()
@@ -648,9 +649,7 @@ class Guard:
         storage = storage_of(tensor)
         known = storage is None or storage._cdata in self._copies.keys() | self._unwritten
         if look.alias is not None and not (known or look.moved):
-            raise Left(
-                "a tensor was written to where no mode hears it, as in a thread that was there before"
-            )
+            raise Left(f"a tensor was written to {self.unheard}")
 
     def _share(self) -> None:
         """Say which threads may have changed what was brought back: that forward did is not known of it."""
@@ -747,6 +746,8 @@ def guarded(
     Raises `TraceError` where copies of these take more than they may."""
     with turn():
         guard = Guard(roots, device=device, called=called)
+        if not heard:
+            guard.unheard = "by a step that is not listened to, and not by the first, which is"
         guard.begin()
         try:
             with guard.listening() if heard else guard.running():

@@ -8,6 +8,7 @@ import _signal  # type: ignore[import-not-found]
 import gc
 import locale
 import logging
+import operator
 import os
 import random
 import re
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import Context, copy_context
 from copy import copy
@@ -580,6 +581,44 @@ def _context_back(decimal: Any, before: Any) -> None:
     context_back(*before)
 
 
+class _These:
+    """Objects, which are as before if each is the same, whatever it says that it equals."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, found: Iterable[Any]) -> None:
+        self._all = tuple(found)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _These) and all(map(operator.is_, self._all, other._all))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_STANDARD: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (sys, ("stdin", "stdout", "stderr", "displayhook", "excepthook", "unraisablehook",
+           "breakpointhook")),
+    (threading, ("excepthook",)),
+)  # fmt: skip
+"""What Python goes by the name of: the streams of the process, and what it calls to show something."""
+
+
+def _named() -> _These:
+    return _These(vars(of).get(name, _These) for of, names in _STANDARD for name in names)
+
+
+def _named_back(before: _These) -> None:
+    names = ((vars(of), name) for of, names in _STANDARD for name in names)
+    for (table, name), each in zip(names, before, strict=True):
+        if each is _These:  # there was none
+            table.pop(name, None)
+        else:
+            table[name] = each
+
+
 def _printing() -> list[Any]:
     return [(stream, text_says(stream)) for stream in (sys.stdout, sys.stderr)]
 
@@ -900,6 +939,7 @@ _FIXED: tuple[Setting, ...] = (
     (lambda: threading.current_thread().name,
      lambda name: setattr(threading.current_thread(), "name", name)),
     (_umask, os.umask),
+    (_named, _named_back),
     (_printing, _printing_back),
     *(((lambda: (os.sched_getscheduler(0), os.sched_getparam(0))),
        (lambda before: os.sched_setscheduler(0, *before)))
