@@ -513,3 +513,131 @@ def test_where_a_function_of_a_library_registers_unless_it_is_told(
     monkeypatch.setitem(globals(), "registering", library)
     opgraph.profile(Using(register, values), torch.ones(2, 8))
     register()
+
+
+GIVES = """
+import functools, itertools, random, threading, weakref
+from contextvars import ContextVar
+import numpy as np
+class Kept:
+    def __init__(self):
+        self.number, self.names, self.deeper = 0, [], {"a": {"b": []}}
+    def note(self):
+        self.number += 1
+        self.names.append("name")
+        self.deeper["a"]["b"].append(1)
+    def says(self):
+        return self.number, list(self.names), list(self.deeper["a"]["b"])
+STACK, TABLE, PAIR = [Kept()], {"a": Kept()}, (Kept(), 1)
+def of_stack():
+    return STACK[-1]
+def of_table():
+    return TABLE["a"]
+def of_pair():
+    return PAIR[0]
+CONTEXT, LOCAL, WEAKLY = ContextVar("CONTEXT"), threading.local(), weakref.WeakKeyDictionary()
+CONTEXT.set(Kept())
+LOCAL.kept = Kept()
+WEAKLY[Kept] = Kept()
+def of_context():
+    return CONTEXT.get()
+def of_thread():
+    return LOCAL.kept
+def held_weakly():
+    return WEAKLY[Kept]
+NUMBERS, DRAWS, SEEDED, ROW = itertools.count(), random.Random(0), np.random.default_rng(0), np.zeros(2)
+uniform = random.Random(1).uniform
+LATER = None
+def later():
+    global LATER
+    LATER = LATER or Kept()
+    return LATER
+CALLS = {}
+def counted(function):
+    @functools.wraps(function)
+    def counts(*args):
+        CALLS[function.__name__] = CALLS.get(function.__name__, 0) + 1
+        return function(*args)
+    return counts
+def numbered():
+    return next(NUMBERS)
+def drawn():
+    return DRAWS.random()
+def drawn_within(low, high):
+    return uniform(low, high)
+def seeded():
+    return SEEDED.random()
+def row():
+    return ROW
+"""
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A library whose functions give what it keeps."""
+    library: Any = ModuleType("giving")
+    library.__file__ = "/site-packages/giving.py"
+    monkeypatch.setitem(sys.modules, "giving", library)
+    exec(GIVES, vars(library))  # noqa: S102
+    monkeypatch.setitem(globals(), "giving", library)
+    return library
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize(
+    "by", ["of_stack", "of_table", "of_pair", "of_context", "of_thread", "held_weakly"]
+)
+def test_what_a_function_of_a_library_gives_out_of_what_it_keeps(
+    by: str, values: bool, library: Any
+) -> None:
+    note = {
+        "of_stack": lambda: giving.of_stack().note(),  # type: ignore[name-defined] # noqa: F821
+        "of_table": lambda: giving.of_table().note(),  # type: ignore[name-defined] # noqa: F821
+        "of_pair": lambda: giving.of_pair().note(),  # type: ignore[name-defined] # noqa: F821
+        "of_context": lambda: giving.of_context().note(),  # type: ignore[name-defined] # noqa: F821
+        "of_thread": lambda: giving.of_thread().note(),  # type: ignore[name-defined] # noqa: F821
+        "held_weakly": lambda: giving.held_weakly().note(),  # type: ignore[name-defined] # noqa: F821
+    }[by]
+    opgraph.profile(Using(note, values), torch.ones(2, 8))
+    assert getattr(library, by)().says() == (0, [], [])
+    note()
+    opgraph.profile(Using(note, values), torch.ones(2, 8), mode="train")
+    assert getattr(library, by)().says() == (1, ["name"], [1])
+
+
+def test_what_a_function_of_a_library_makes_at_first_and_gives_later(library: Any) -> None:
+    model = Using(lambda: giving.later().note(), False)  # type: ignore[name-defined] # noqa: F821
+    opgraph.profile(model, torch.ones(2, 8))
+    assert library.LATER is None
+    library.later().note()
+    opgraph.profile(model, torch.ones(2, 8))
+    assert library.LATER.says() == (1, ["name"], [1])
+
+
+def _add(row: Any) -> None:
+    row += 1
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_numbers_that_functions_of_a_library_draw_and_give(values: bool, library: Any) -> None:
+    def state() -> Any:
+        within = library.uniform.__self__.getstate()
+        of = library.SEEDED.bit_generator.state
+        return repr(library.NUMBERS), library.DRAWS.getstate(), within, of, library.ROW.tolist()
+
+    before = state()
+    for use in (
+        lambda: [giving.numbered()],  # type: ignore[name-defined] # noqa: F821
+        lambda: [giving.drawn()],  # type: ignore[name-defined] # noqa: F821
+        lambda: giving.drawn_within(0, 1),  # type: ignore[name-defined] # noqa: F821
+        lambda: [giving.seeded()],  # type: ignore[name-defined] # noqa: F821
+        lambda: _add(giving.row()),  # type: ignore[name-defined] # noqa: F821
+    ):
+        opgraph.profile(Using(use, values), torch.ones(2, 8))
+        assert state() == before
+
+
+def test_what_a_library_keeps_of_functions_that_it_wraps(library: Any) -> None:
+    wrapped = library.counted(lambda: None)
+    opgraph.profile(Using(wrapped, False), torch.ones(2, 8))
+    assert library.CALLS == {}

@@ -29,11 +29,20 @@ from opgraph.tracing.state.code import (
     opens_dictionary,
     sets_by_name,
 )
-from opgraph.tracing.state.holding import CONTAINERS, LRU, has_table, ids_of, is_loaded, kept_as
+from opgraph.tracing.state.holding import (
+    CONTAINERS,
+    LEAVES,
+    LRU,
+    has_table,
+    ids_of,
+    is_loaded,
+    kept_as,
+)
 from opgraph.tracing.state.packages import are_related, home_of, is_closed, is_opaque, parts_of
 
 _Within = list[tuple[dict[str, Any], str | None]]
-_Found = tuple[list[str], _Within, list[Any], list[tuple[dict[str, Any], str]]]
+_Read = list[tuple[dict[str, Any], str]]
+_Found = tuple[list[str], _Within, list[Any], _Read, _Read]
 _Places = list[tuple[dict[str, Any] | None, str]]
 _PRESENT: dict[int, tuple[CodeType, int, int, _Places, list[int], _Found]] = {}
 """Which of them there are, and where that was looked up, as long as there are as many modules and
@@ -43,8 +52,8 @@ kept with it."""
 
 def present_in(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _Found:
     """The names in some code that are globals, or modules that are imported; what it may change in
-    libraries, by their attributes and a name; those libraries, with the classes in them that it names; and
-    where others have put something there."""
+    libraries, by their attributes and a name; those libraries, with the classes in them that it names;
+    where others have put something there; and what functions of libraries may give it to change."""
     known = _PRESENT.get(identity(code))
     if known is not None:
         _, modules, size, places, before, found = known
@@ -84,20 +93,23 @@ def _looked_up(
     inside = [(vars(m), name) for m in closed for name in names & vars(m).keys()]
     values += (table[name] for table, name in inside)
     libraries: list[Any] = [*closed]
+    read: _Read = []
     for value in values:
         if issubclass(type(value), type) and not value.__flags__ & IMMUTABLE:
             if is_closed(value.__module__):
                 libraries.append(value)
                 own = dict(vars(value))
                 within += told_of(value, names)
+                read += (at for each in _called(value, names) for at in _read_by(each))
                 within += (
                     (own, n) for n in names & own.keys() if identity(type(own[n])) in CONTAINERS
                 )
         elif identity(type(value)) in _CALLED_BY_NAME and is_closed(value.__module__):
             within += _kept_by(value)
+            read += _read_by(value)
     put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
     put = [(table, name) for table, name in put if not is_closed(home_of(table[name]))]
-    return (present, within, libraries, put), places + inside
+    return (present, within, libraries, put, read), places + inside
 
 
 def put_in() -> dict[str, Any]:
@@ -243,7 +255,20 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
     and its helpers assign, the containers that they fill, objects of its package's own classes, also of
     which they are methods, what classes that they name keep, loggers; of one with a cache, that; and what a
     decorator keeps with the function that it was given."""
-    *above, function = _behind(value)
+    yield from _kept_with(*_behind(value))
+
+
+def around(function: FunctionType) -> tuple[_Within, _Read]:
+    """The same of a function that a library made of one that is not its own, whose name it may have, and
+    what it may give that to change."""
+    if is_opaque(function.__globals__.get("__name__")):
+        return [], []
+    return list(_kept_with(function)), list(_read_with(function))
+
+
+def _kept_with(*functions: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """What the last of these functions keeps, of which the others are made."""
+    *above, function = functions
     yield from (({"cache": each}, "cache") for each in above if type(each) is LRU)
     if type(function) is not FunctionType:
         return
@@ -271,6 +296,29 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
             yield from _shared_by(item)
         else:
             yield {"object": item}, "object"
+
+
+def _read_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """What a function of an installed package, and its helpers, name among their globals, and may give
+    somebody, or a part of it, who changes that: what may be no function, class or module."""
+    function = _behind(value)[-1]
+    if type(function) is FunctionType and not is_opaque(function.__globals__.get("__name__")):
+        yield from _read_with(function)
+
+
+def _read_with(function: FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
+    """The same, whatever it is made of."""
+    for each in _helpers(function)[0]:
+        space, (names, stored, _) = each.__globals__, named_in(each.__code__)
+        for name in names & space.keys():
+            cls = type(space[name])
+            if (name,) in stored or not (
+                identity(cls) in _NOTHING_IN or issubclass(cls, (type, ModuleType))
+            ):
+                yield space, name
+
+
+_NOTHING_IN = LEAVES.union(ids_of((FunctionType, LRU)))
 
 
 def _defaults(function: FunctionType) -> dict[str, Any]:

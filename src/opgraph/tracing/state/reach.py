@@ -94,7 +94,7 @@ from opgraph.tracing.state.holding import (
     table_of,
 )
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
-from opgraph.tracing.state.libraries import present_in, put_in
+from opgraph.tracing.state.libraries import around, present_in, put_in
 from opgraph.tracing.state.packages import (
     COMPILERS,
     are_related,
@@ -136,9 +136,9 @@ from opgraph.tracing.state.undoing import (
 
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
-_ALONE = LEAVES.union(
-    ids_of((FunctionType, staticmethod, classmethod, tuple, frozenset, type, ABCMeta))
-)
+_MANY = 20_000
+"""Things that a library keeps in one place, of which it is not looked what is in each."""
+_ALONE = LEAVES.union(ids_of((FunctionType, staticmethod, classmethod, frozenset, type, ABCMeta)))
 """Types of what classes have that holds nothing which they keep."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
 _IN_ORDER = (list, deque, set)
@@ -162,6 +162,11 @@ _STATEFUL = (
     Context,
     *LOCKS,
 )
+_VALUED = (Tensor, torch.Generator, random.Random, bytearray, array)
+"""What has values, or draws them, of whatever class it is."""
+_METHODS = frozenset(ids_of((MethodType, BuiltinFunctionType, MethodWrapperType)))
+_HOLDING = frozenset({"weakref", "_weakrefset"})
+"""Where the classes are from whose objects hold others weakly."""
 _CALLED = frozenset("forward backward setup_context vjp jvp vmap".split())
 """Methods that torch calls by itself: of modules, and of functions that say how they are differentiated."""
 _GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
@@ -226,6 +231,8 @@ class Reach:
     _waiting: list[Any] = field(default_factory=list)
     _theirs: list[Iterable[Any]] = field(default_factory=list)
     _for_all: list[type] = field(default_factory=list)
+    _read: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    _wholly: dict[int, bool] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
     _answered: set[int] = field(default_factory=set)
     _own: bool = True
@@ -330,7 +337,10 @@ class Reach:
             self._follow()
         for cls in self._for_all:
             self._kept_for_all(cls)
+        for (_, name), table in self._read.items():
+            self._read_there(table, name)
         self._for_all.clear()
+        self._read.clear()
         self._follow()
         self.tells_fakes = tells  # what libraries keep is not what the model says
         for holder, names in self._libraries.values():
@@ -671,6 +681,8 @@ class Reach:
         self._look((says[1], says[2], item.__dict__, *(item.__closure__ or ())))
         if self._follows(space.get("__name__"), item):
             self._code(says[0], space)
+        elif not is_closed(item.__module__):  # a library made it of another
+            self._kept(*around(item))
 
     def _cell(self, item: CellType) -> None:
         self._slot(CONTENTS, item)
@@ -687,13 +699,9 @@ class Reach:
         by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
         if by_name and identity(space) not in self._seen:
             self._owned(space)
-        present, within, libraries, put = present_in(code, names, space)
+        present, within, libraries, put, read = present_in(code, names, space)
         found = [table[name] for table, name in put]
-        for table, each in within:
-            key = identity(table if each is None else table.get(each))
-            if key not in self._told:
-                self._told.add(key)
-                self._within(table, each)
+        self._kept(within, read)
         self._said |= said
         for holder in libraries:
             self._libraries.setdefault(identity(holder), (holder, set()))[1].update(said)
@@ -737,6 +745,19 @@ class Reach:
             if is_loaded(holder) or not issubclass(type(holder), ModuleType):
                 self._attributes.append((holder, path[-1], attribute_of(holder, path[-1])))
 
+    def _kept(
+        self,
+        within: Iterable[tuple[dict[str, Any], str | None]],
+        read: Iterable[tuple[dict[str, Any], str]],
+    ) -> None:
+        """What code may change in libraries, and what it may be given there."""
+        for table, each in within:
+            key = identity(table if each is None else table.get(each))
+            if key not in self._told:
+                self._told.add(key)
+                self._within(table, each)
+        self._read |= {(identity(table), name): table for table, name in read}
+
     def _within(self, table: dict[str, Any], name: str | None) -> None:
         """Something that code names of a library: a container, an object, a class, or a function, and what
         that assigns; the whole module where there is no name."""
@@ -763,6 +784,7 @@ class Reach:
                     if identity(type(v)) in CONTAINERS or issubclass(type(v), Logger)
                 ]
                 self._theirs.append(held)
+            self._read[identity(table), name] = table
         else:
             torchs = (type(value).__module__ or "").startswith("torch.")
             self._theirs.append((value, table_of(value) if torchs else None))
@@ -777,29 +799,62 @@ class Reach:
             held = [v for v in members.values() if identity(type(v)) not in _ALONE]
             self._shallow(held, cls.__module__)
 
-    def _shallow(self, items: Iterable[Any], home: str, depth: int = 3) -> None:
-        """What a library keeps: what is in containers and in objects of its own classes, and in those that
-        these have, but not further."""
-        for item in items:
-            cls = type(item)
-            if identity(cls) in _ALONE or identity(item) in self._seen:
-                continue
-            if issubclass(type(item), Tensor) or is_iterator(cls):
-                self._look((item,))
-                continue
+    def _read_there(self, table: dict[str, Any], name: str) -> None:
+        """What a library's module, or its class, has under a name, and gives somebody who changes that."""
+        value, home = table.get(name), table.get("__name__", table.get("__module__"))
+        if type(home) is not str or is_opaque(home) or value is sys.modules:
+            return
+        if is_iterator(type(value)):  # a run has a copy in its place
+            self._last.append((table, name, value))
+        known = identity(value) in self._seen and identity(type(value)) in CONTAINERS
+        self._shallow(held_by(value) if known else (value,), None, 6)
+
+    def _shallow(self, items: Iterable[Any], home: str | None, depth: int = 3) -> None:
+        """What a library keeps: what is in containers and in objects of its own classes, or of any that are
+        neither torch's nor Python's, and in those that these have, but not further."""
+        for _ in range(depth + 1):
             held: list[Any] = []
-            if issubclass(type(item), (dict, list, set, deque)):
-                self._seen.add(identity(item))
-                held = held_by(item)
-                found: list[Any] = self._tables if issubclass(type(item), dict) else self._holders
-                found.append((item, contents(item)))
-            table = None if issubclass(type(item), type) else table_of(item)
-            if type(table) is dict and (
-                cls.__module__ == "weakref" or are_related(cls.__module__, home)
-            ):
+            for item in items:
+                if identity(type(item)) in _ALONE or identity(item) in self._seen:
+                    continue
+                try:
+                    held += self._one_level(item, home)
+                except Exception:  # noqa: BLE001  (objects may answer as they like)
+                    self.complete = False
+            items = held if len(held) < _MANY else ()
+
+    def _one_level(self, item: Any, home: str | None) -> Iterable[Any]:
+        """Something that a library keeps, and what is in it."""
+        cls = type(item)
+        if cls is tuple:
+            return () if LEAVES.issuperset(kinds_of(item)) else item
+        if issubclass(cls, weakref.ref):
+            return (weakref.ref.__call__(item),)
+        if identity(cls) in _METHODS:
+            return () if issubclass(type(item.__self__), ModuleType) else (item.__self__,)
+        if identity(cls) not in self._wholly:
+            self._known.append(cls)
+            self._wholly[identity(cls)] = _is_more(cls)
+        of = cls.__module__
+        own = not is_opaque(of) if home is None else are_related(of, home)
+        if self._wholly[identity(cls)]:
+            self._look((item,) if own or is_opaque(of) or issubclass(cls, _VALUED) else ())
+            return ()
+        held: list[Any] = []
+        if cls is ContextVar:
+            self._seen.add(identity(item))
+            held = [item.get(MISSING)]
+            self._contexts.append((item, held[0]))
+        elif issubclass(cls, (dict, list, set, deque)):
+            self._seen.add(identity(item))
+            held = held_by(item)
+            found: list[Any] = self._tables if issubclass(cls, dict) else self._holders
+            found.append((item, contents(item)))
+        if own or of in _HOLDING or issubclass(cls, threading.local):
+            table = None if issubclass(cls, (type, ModuleType)) else table_of(item)
+            if type(table) is dict and identity(table) not in self._seen:
                 held += self._owned(table).values()
-            if held and depth:
-                self._shallow(held, home, depth - 1)
+        return held
 
     def _module(self, module: ModuleType, names: frozenset[str], parts: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
@@ -918,6 +973,9 @@ class Reach:
             if identity(before) in copies and slot_value(slot, item) is before:
                 with suppress(AttributeError, TypeError):  # it may only be shown
                     slot.__set__(item, copies[identity(before)])
+        for space, name, value in self._last:
+            if identity(value) in copies and space.get(name) is value:
+                space[name] = copies[identity(value)]
         for function, (_, defaults, *_) in self._functions:
             if identity(defaults) in copies and function.__defaults__ is defaults:
                 function.__defaults__ = copies[identity(defaults)]
@@ -1227,6 +1285,19 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if issubclass(cls, (dict, list, set, deque, tuple)) or keeps(cls):
         return Reach._object
     return None
+
+
+def _is_more(cls: type) -> bool:
+    """Whether objects of a class are more than attributes, and what is in containers: they have values, or
+    draw them, go on by themselves, stand for something or have a part in C."""
+    return (
+        issubclass(cls, _VALUED)
+        or is_iterator(cls)
+        or is_numpys(cls, "ndarray", "BitGenerator", "Generator", "RandomState")
+        or (not is_opaque(cls.__module__) and (
+            issubclass(cls, threading.Thread) or behind(cls) is not None or made_in_c(cls) is not None
+        ))
+    )  # fmt: skip
 
 
 ON_GPU = "__cuda_array_interface__"
