@@ -61,11 +61,21 @@ def with_new(before: list[Any], was: list[Any], now: list[Any]) -> list[Any]:
 def _gone(now: Iterable[Any], before: Iterable[Any]) -> Gone:
     """Of what there is by now what was not there before, and may have something to do as it ends."""
     known = set(map(identity, before))
-    return Gone(v for v in now if identity(v) not in known and identity(type(v)) not in _ENDLESS)
+    return Gone(value for value in now if identity(value) not in known and _may_end(value))
 
 
-_ENDLESS = LEAVES.union(ids_of((torch.Tensor, torch.nn.Parameter, FakeTensor)))
+def _may_end(value: Any) -> bool:
+    """Whether something does not just go: containers do, with what is in them."""
+    kind = identity(type(value))
+    if kind in _ENDLESS:
+        return kind == identity(weakref.ref) and value.__callback__ is not None
+    return kind not in _HOLDING or any(map(_may_end, value.values() if kind == _TABLE else value))
+
+
+_ENDLESS = LEAVES.union(ids_of((torch.Tensor, torch.nn.Parameter, FakeTensor, weakref.ref)))
 """Types of what just goes."""
+_HOLDING = frozenset(ids_of((dict, list, tuple, set, frozenset)))
+_TABLE = identity(dict)
 
 
 def emptied(holder: Any) -> Gone:
