@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -489,3 +490,23 @@ class Once(nn.Module):
 def test_a_later_step_that_fails_says_so() -> None:
     with pytest.raises(opgraph.TraceError, match="to be measured failed: IndexError"):
         opgraph.measure(Once(), torch.ones(1, 4), device="cpu")
+
+
+@pytest.mark.slow
+def test_a_loop_of_training_in_another_thread_is_refused() -> None:
+    """Torch's profiler and its modes are of one thread, and the step that runs would end in another."""
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4)), torch.randn(2, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def loop() -> None:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    with opgraph.recording(model) as run:
+        thread = threading.Thread(target=loop)
+        thread.start()
+        thread.join()
+    with pytest.raises(TraceError, match="in another thread"):
+        _ = run.measured

@@ -3,6 +3,7 @@ and traced with the arguments that it really gets. What the loop does stays what
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -100,6 +101,9 @@ class Follower:
         self._optimizer = ""
         self._calls = 0
         self._runs = runs()  # around the loop; where there are more, it is not the loop that calls
+        self._thread = self._within = (
+            threading.get_ident()
+        )  # of the loop, and of the step that runs
         self._left_out = 0
         self._training = False
         self._begin: float | None = None
@@ -159,8 +163,15 @@ class Follower:
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not self._is_called or module is not self._module or self._failed is not None:
             return
+        training, here = module.training and torch.is_grad_enabled(), threading.get_ident()
+        if here != (self._thread if training else here if self._begin is None else self._within):
+            self._failed = TraceError(
+                "steps of several threads cannot be told apart, nor a step of training in another thread",
+                hint="record in the thread that calls the model",
+            )
+            return
         self._end()
-        self._training = module.training and torch.is_grad_enabled()
+        self._training, self._within = training, here
         first, self._calls = self._calls == 0, self._calls + 1
         if self._profile is None and not (first and self._training):
             mode = "train" if self._training else "infer"
@@ -190,13 +201,17 @@ class Follower:
 
     @uncompiled
     def _returned(self, module: nn.Module, *_: Any) -> None:
-        if self._is_called and not self._training and module is self._module:
+        here = self._within == threading.get_ident()
+        if here and self._is_called and not self._training and module is self._module:
             self._end()
 
     def _end(self) -> None:
         if self._begin is None:
             return
         untimed(self._leave_out)
+        if self._within != threading.get_ident():  # where it is, it is not over
+            self._begin = self._under = None
+            return
         self._wait()
         seconds, self._begin = time.perf_counter() - self._begin, None
         if self._under is None:

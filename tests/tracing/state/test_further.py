@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -496,10 +497,7 @@ def _uses(held: Any) -> None:
     held.mine, held.kept = held.mine[:1], [0]
 
 
-@pytest.mark.parametrize("main", [True, False])
-def test_what_somebody_keeps_in_the_thread_and_the_process_that_run(main: bool) -> None:
-    said: list[Any] = []
-
+def test_what_somebody_keeps_in_the_thread_and_the_process_that_run() -> None:
     def running() -> tuple[Any, Any]:
         return threading.current_thread(), multiprocessing.current_process()
 
@@ -511,22 +509,14 @@ def test_what_somebody_keeps_in_the_thread_and_the_process_that_run(main: bool) 
     def now() -> list[tuple[Any, Any]]:
         return [(getattr(each, "depth", 0), [*getattr(each, "mine", ())]) for each in running()]
 
-    def run() -> None:
+    try:
         for depth in (0, 1):
-            remarks = opgraph.profile(Changing(None, keep), X).remarks
-            said.append([each.text for each in remarks if "another thread (" not in each.text])
-            said.append(now() == [(depth, [1] * depth)] * 2)
+            assert not opgraph.profile(Changing(None, keep), X).remarks
+            assert now() == [(depth, [1] * depth)] * 2
             keep()
+    finally:
         for each in running():
             del each.depth, each.mine
-
-    if main:
-        run()
-    else:
-        begun = threading.Thread(target=run)
-        begun.start()
-        begun.join()
-    assert said == [[], True] * 2
 
 
 @pytest.mark.parametrize("kind", [threading.Thread, multiprocessing.get_context("fork").Process])
@@ -915,3 +905,81 @@ def test_what_is_redirected_as_a_forward_fails_is_shown_again(redirect: Any) -> 
         assert (sys.stdout, sys.stderr) == before
     finally:
         sys.stdout, sys.stderr = before
+
+
+def test_what_another_thread_tells_the_one_that_runs_is_told() -> None:
+    """It may be the flag by which a worker ends."""
+    model, told = nn.Sequential(*(nn.Linear(4, 4) for _ in range(9))), threading.Event()
+
+    class Says(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            told.wait(5)
+            return model(x)
+
+    class Worker(threading.Thread):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wanted, self.log = True, list[str]()
+
+        def run(self) -> None:
+            opgraph.profile(Says(), X)
+
+    worker = Worker()
+    worker.start()
+    while not worker.is_alive():
+        pass
+    time.sleep(0.05)
+    worker.wanted = False
+    worker.log.append("told")
+    told.set()
+    worker.join()
+    assert not worker.wanted
+    assert worker.log == ["told"]
+
+
+def test_a_redirection_that_another_thread_ends_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with redirect_stdout(io.StringIO()):
+            began.set()
+            end.wait(5)
+        ended.set()
+
+    class Waits(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            end.set()
+            ended.wait(5)
+            return super().forward(x)
+
+    monkeypatch.setattr(sys, "stdout", shown := io.StringIO())
+    thread = threading.Thread(target=other)
+    thread.start()
+    began.wait(5)
+    notes = opgraph.profile(Waits(4, 4), (X,)).model.notes
+    thread.join()
+    assert sys.stdout is shown
+    assert any("standard stream" in note for note in notes)
+
+
+@pytest.mark.parametrize("kind", ["itself", "parents", "deep", "shared"])
+def test_what_leads_to_itself_is_gone(kind: str) -> None:
+    class Keeps(nn.Linear):
+        kept: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: list[Any] = [x]
+            if kind == "itself":
+                found.append(found)
+            elif kind == "parents":
+                found.append({"parent": found})
+            else:
+                for _ in range(5_000 if kind == "deep" else 60):
+                    found = [found] if kind == "deep" else [found, found]
+            self.kept = found
+            return super().forward(x)
+
+    model = Keeps(4, 4)
+    notes = opgraph.profile(model, (X,)).model.notes
+    assert model.kept is None
+    assert not notes

@@ -58,6 +58,11 @@ def of_ones_own() -> set[str]:
     return found
 
 
+def undisturbed() -> bool:
+    """Whether no other thread is in code of a person's own."""
+    return alone() or not of_ones_own()
+
+
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 

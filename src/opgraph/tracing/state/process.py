@@ -37,6 +37,7 @@ from torch.utils import _python_dispatch as dispatching
 
 from opgraph.record.remarks import leave
 from opgraph.record.turns import turn
+from opgraph.tracing.state.effects import undisturbed
 from opgraph.tracing.state.holding import loaded
 from opgraph.tracing.state.loops import around
 from opgraph.tracing.state.randoms import Drawn, draw_on, drawn, drawn_by_python
@@ -382,14 +383,16 @@ def modes_around() -> list[Any]:
 
 def unnamed() -> Iterator[Any]:
     """What runs in a forward or a backward that no code of it has to name: hooks of everything, modes that
-    are on, the loop of asyncio that runs, the thread and the process, and the functions that operators are
-    made of in Python, as far as torch keeps them."""
+    are on, the loop of asyncio that runs, the thread and the process where there is no other thread that
+    keeps things in them, and the functions that operators are made of in Python, as far as torch keeps
+    them."""
     yield from _HOOKS
     yield _saved_tensors()
     yield from modes_around()
     yield from around()
-    yield threading.current_thread()
-    yield current_process()
+    if undisturbed():
+        yield threading.current_thread()
+        yield current_process()
     made, entries = list(OPDEFS.data.values()), list(singleton._data.values())
     if _OF_OPERATORS[:2] != [made, entries] or _OF_OPERATORS[2] != _OF_OPERATORS[3]:
         fakes = [entry.fake_impl.kernels for entry in entries]
@@ -582,12 +585,13 @@ def _context_back(decimal: Any, before: Any) -> None:
 
 
 class _These:
-    """Objects, which are as before if each is the same, whatever it says that it equals."""
+    """Objects, which are as before if each is the same, whatever it says that it equals; and whether no
+    other thread could have put them there."""
 
-    __slots__ = ("_all",)
+    __slots__ = ("_all", "undisturbed")
 
     def __init__(self, found: Iterable[Any]) -> None:
-        self._all = tuple(found)
+        self._all, self.undisturbed = tuple(found), undisturbed()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._all)
@@ -611,6 +615,12 @@ def _named() -> _These:
 
 
 def _named_back(before: _These) -> None:
+    if not (
+        before.undisturbed and undisturbed()
+    ):  # another may have ended what it had put in their place
+        raise Left(
+            "forward put another standard stream or hook in the place of one, or another thread did"
+        )
     names = ((vars(of), name) for of, names in _STANDARD for name in names)
     for (table, name), each in zip(names, before, strict=True):
         if each is _These:  # there was none

@@ -65,17 +65,28 @@ def _gone(now: Iterable[Any], before: Iterable[Any]) -> Gone:
 
 
 def _may_end(value: Any) -> bool:
-    """Whether something does not just go: containers do, with what is in them."""
-    kind = identity(type(value))
-    if kind in _ENDLESS:
-        return kind == identity(weakref.ref) and value.__callback__ is not None
-    return kind not in _HOLDING or any(map(_may_end, value.values() if kind == _TABLE else value))
+    """Whether something does not just go: containers do, with what is in them, if that is little."""
+    ahead, seen = [value], set[int]()
+    while ahead:
+        each = ahead.pop()
+        kind = identity(type(each))
+        if kind in _HOLDING and identity(each) not in seen:
+            seen.add(identity(each))
+            ahead += each.values() if kind == _TABLE else each
+        elif kind not in _HOLDING and (
+            kind not in _ENDLESS or (kind == _WEAK and each.__callback__ is not None)
+        ):
+            return True
+        if len(ahead) + len(seen) > _LITTLE:
+            return True
+    return False
 
 
 _ENDLESS = LEAVES.union(ids_of((torch.Tensor, torch.nn.Parameter, FakeTensor, weakref.ref)))
 """Types of what just goes."""
 _HOLDING = frozenset(ids_of((dict, list, tuple, set, frozenset)))
-_TABLE = identity(dict)
+_TABLE, _WEAK = identity(dict), identity(weakref.ref)
+_LITTLE = 1_000
 
 
 def emptied(holder: Any) -> Gone:
