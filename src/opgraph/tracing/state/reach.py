@@ -14,7 +14,7 @@ from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from opgraph.record.identity import identity
-from opgraph.record.remarks import Remark, leave
+from opgraph.record.remarks import leave
 from opgraph.tracing.fake.types import graded, gradient, scales, shared
 from opgraph.tracing.state.classes import (
     IMMUTABLE,
@@ -63,6 +63,7 @@ from opgraph.tracing.state.classes import (
     slots_of,
 )
 from opgraph.tracing.state.code import BY_NAME, TELLING, looked_for, named_in, with_parts
+from opgraph.tracing.state.found import LISTS, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
     CONTENTS,
@@ -76,19 +77,15 @@ from opgraph.tracing.state.holding import (
     contents,
     dict_class,
     entries_of,
-    fill,
     has_table,
     held_by,
     held_in,
     holder_class,
-    holds,
     ids_of,
-    in_space,
     is_loaded,
     is_of_links,
     kept_as,
     kinds_of,
-    same_entries,
     shown_in_c,
     slot_value,
     table_of,
@@ -103,35 +100,11 @@ from opgraph.tracing.state.packages import (
     is_opaque,
 )
 from opgraph.tracing.state.process import modes_around
-from opgraph.tracing.state.signals import held
 from opgraph.tracing.state.speaking import Own, behind, ending, going_with, says_the_same
-from opgraph.tracing.state.steps import Step, all_back
 from opgraph.tracing.state.undoing import (
     all_shown,
-    cache_back,
-    class_back,
-    context_back,
-    emptied,
-    ended,
-    function_back,
-    has_any,
-    holder_back,
-    kept_alive,
     look_at,
-    named_back,
-    object_back,
-    one_with_c,
-    own_space_back,
-    partial_back,
     said_by,
-    says_now,
-    slot_back,
-    space_back,
-    stays,
-    table_back,
-    unused,
-    with_new,
-    without_ended,
 )
 
 MOST = 200_000
@@ -188,43 +161,16 @@ _MAKING = ("__init__", "__new__", "__post_init__")
 
 
 @dataclass(slots=True)
-class Reach:
-    """Everything found, with what it was when it was found. `complete` says whether there was not too much
-    to look at. `replaced` are the ids of tables whose tensors a run does not see, since there are others in
-    their place. `spaces` are the globals of all code that is followed, and `tells_fakes` says whether any
-    of it knows of fake tensors."""
+class Reach(Found):
+    """What was found, and how it is looked for. `complete` says whether there was not too much to look at.
+    `replaced` are the ids of tables whose tensors a run does not see, since there are others in their
+    place. `tells_fakes` says whether any code that is followed knows of fake tensors."""
 
     replaced: frozenset[int] = frozenset()
-    tensors: dict[int, Tensor] = field(default_factory=dict)
-    stateful: list[Any] = field(default_factory=list)
-    arrays: list[Any] = field(default_factory=list)
-    caches: list[tuple[Any, int]] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
     complete: bool = True
-    _empty: list[Any] = field(default_factory=list)
-    _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
-    _apart: list[Own] = field(default_factory=list)
-    _holders: list[tuple[Any, Any]] = field(default_factory=list)
-    _wholes: list[Iterable[Any]] = field(default_factory=list)
-    _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
-    _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
     _of_extensions: dict[int, bool] = field(default_factory=dict)
-    _of_c: list[_OfC] = field(default_factory=list)
-    _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
-    _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
-    _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
-    _partials: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
-    _names: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
-    _last: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
-    _spaces: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
-    _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
-    _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
-    _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
-    history: list[Any] = field(default_factory=list)
-    _going_on: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
     _said: set[str] = field(default_factory=set)
     _libraries: dict[int, tuple[Any, set[str]]] = field(default_factory=dict)
-    _lent: list[tuple[Any, str, Any]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
     _types: set[int] = field(default_factory=set)
     _known: list[type] = field(default_factory=list)
@@ -234,7 +180,6 @@ class Reach:
     _read: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     _wholly: dict[int, bool] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
-    _answered: set[int] = field(default_factory=set)
     _own: bool = True
     _kinds: dict[int, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _shows: dict[int, tuple[Any, ...]] = field(default_factory=dict)
@@ -243,8 +188,6 @@ class Reach:
     _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
     _homes: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
-    iterators: list[Any] = field(default_factory=list)
-    spaces: dict[int, dict[str, Any]] = field(default_factory=dict)
     _common_names: dict[str, Any] = field(default_factory=dict)
     _codes: list[tuple[CodeType, dict[str, Any]]] = field(default_factory=list)
     tells_fakes: bool = False
@@ -255,7 +198,7 @@ class Reach:
     ) -> Reach:
         """What is reachable from some objects, but not what only the `replaced` tables hold. Methods of
         these names are `called` without being named."""
-        found = cls(frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
+        found = cls(replaced=frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
         found._wanted |= _CALLED.union(called)
         with torch._C.DisableTorchFunctionSubclass():  # classes of tensors are not told
             found._look(roots)
@@ -268,7 +211,7 @@ class Reach:
         person's own, and what code that is followed may change in them."""
         modules = [name for name in modules if name.partition(".")[0] != "opgraph"]
         names = {part for name in modules for part in (name, name.rpartition(".")[2])}
-        empty: dict[str, Any] = {name: [] for name in _OF_A_LOOK}
+        empty: dict[str, Any] = {name: [] for name in LISTS}
         late = replace(self, tensors={}, _globals={}, _own=True, **empty)
         late._look(sys.modules[name] for name in modules if not is_closed(name))
         for code, space in list(self._codes):
@@ -278,56 +221,6 @@ class Reach:
         late._end()
         self.tells_fakes, self.complete = late.tells_fakes, late.complete
         return late
-
-    def now(self) -> _Now:
-        """What there is by now where something was found: to be asked for before modules are imported."""
-        return (
-            [contents(table) for table, _ in self._dictionaries()],
-            [contents(holder) for holder, _ in self._holders],
-            [contents(holder) for holder in self._empty],
-            [dict(vars(cls)) for cls, _ in self._classes],
-            [[look(*place[:2]) for place in places] for places, look in self._by_name()],
-        )
-
-    def imported(self, then: _Now) -> None:
-        """Modules were imported since `then`: what that changed is so as if it had been before."""
-        tables, holders, empty, classes, named = then
-        for (table, before), was in zip(self._dictionaries(), tables, strict=True):
-            stays(before, was, contents(table))
-        for (holder, kept), was in zip(self._holders, holders, strict=True):
-            kept[:] = with_new(kept, was, contents(holder))
-        for holder, was in zip(self._empty.copy(), empty, strict=True):
-            now = contents(holder)
-            if issubclass(type(holder), dict) and now.keys() != was.keys():
-                entries: dict[Any, Any] = {}
-                stays(entries, was, now)
-                self._tables.append((holder, entries))
-            elif len(now) != len(was):
-                self._holders.append((holder, with_new([], was, now)))
-            else:
-                continue
-            self._empty = [each for each in self._empty if each is not holder]
-        for at, ((cls, members), was) in enumerate(zip(self._classes, classes, strict=True)):
-            if not same_entries(was, vars(cls)):
-                members = members.copy()  # noqa: PLW2901  (others go by it, too)
-                stays(members, was, dict(vars(cls)))
-                self._classes[at] = cls, members
-        for (places, look), values in zip(self._by_name(), named, strict=True):
-            for at, ((holder, name, _), value) in enumerate(zip(places, values, strict=True)):
-                if (now := look(holder, name)) is not value:
-                    places[at] = holder, name, now
-
-    def _dictionaries(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
-        """The dictionaries that were found, with what was in them."""
-        own = ((each.table, each.before) for each in self._apart)
-        yield from chain(self._tables, own, self._spaces, self._globals.values())
-
-    def _by_name(self) -> Iterator[tuple[list[tuple[Any, str, Any]], Callable[[Any, str], Any]]]:
-        """What was found by a name in something, and how it is looked up there."""
-        yield self._names, in_space
-        yield self._last, in_space
-        yield self._attributes, attribute_of
-        yield self._lent, lambda holder, name: in_space(vars(holder), name)  # not asking it
 
     def _end(self) -> None:
         """Look at what libraries keep, when all that is the model's was."""
@@ -938,183 +831,6 @@ class Reach:
         """Whether code that is followed reads memory by its address."""
         return not self._wanted.isdisjoint(_READING)
 
-    def _with_wholes(self, copies: Mapping[int, Any]) -> Mapping[int, Any]:
-        """These copies, and tuples and sets with them, for those that have something of which there is one:
-        a set that is changed may be gone through in another order ever after."""
-        known = dict(copies)
-        for item in _inner_first(self._wholes):
-            if not known.keys().isdisjoint(map(identity, _parts(item))):
-                parts = [known.get(identity(part), part) for part in _parts(item)]
-                known[identity(item)] = _of_parts(type(item), parts)
-        return known
-
-    def lend(self, copies: Mapping[int, Any]) -> None:
-        """Put copies in the place of some things, by their ids, until all is restored: wherever these were
-        found, and are still."""
-        copies = self._with_wholes(copies)
-        for table in (*(table for table, _ in self._tables), *(own.table for own in self._apart)):
-            base = dict_class(table)
-            if not copies.keys().isdisjoint(map(identity, base.values(table))):
-                for key, value in entries_of(table).items():
-                    if identity(value) in copies:
-                        base.__setitem__(table, key, copies[identity(value)])
-            if not copies.keys().isdisjoint(map(identity, base.keys(table))):
-                entries = {copies.get(identity(k), k): v for k, v in entries_of(table).items()}
-                base.clear(table)
-                fill(table, entries)
-        for holder, _ in self._holders:
-            base, now = holder_class(holder), contents(holder)
-            if identity(holder) not in copies and not copies.keys().isdisjoint(map(identity, now)):
-                base.clear(holder)
-                (base.update if base is set else base.extend)(
-                    holder, [copies.get(identity(item), item) for item in now]
-                )
-        for slot, item, before in self._slots:
-            if identity(before) in copies and slot_value(slot, item) is before:
-                with suppress(AttributeError, TypeError):  # it may only be shown
-                    slot.__set__(item, copies[identity(before)])
-        for space, name, value in self._last:
-            if identity(value) in copies and space.get(name) is value:
-                space[name] = copies[identity(value)]
-        for function, (_, defaults, *_) in self._functions:
-            if identity(defaults) in copies and function.__defaults__ is defaults:
-                function.__defaults__ = copies[identity(defaults)]
-        for item, (of, args, named) in self._partials:
-            if identity(args) in copies and item.args is args:
-                says_now(item, (of, copies[identity(args)], named))
-        for cls, members in self._classes:
-            for name, value in members.items():
-                if identity(value) in copies and vars(cls).get(name) is value:
-                    type.__setattr__(cls, name, copies[identity(value)])
-        for space in self.spaces.values():
-            for name, value in list(space.items()):
-                if identity(value) in copies:
-                    self._names.append((space, name, value))
-                    space[name] = copies[identity(value)]
-
-    # And back.
-
-    def restore(self) -> list[Remark]:
-        """Make everything again what it was when it was found, but for the values of tensors, arrays and
-        generators, and for globals. What is to be said of what could not be. Signals wait meanwhile."""
-        with held(), torch._C.DisableTorchFunctionSubclass():
-            return all_back(*self.undoing())
-
-    def restore_all(self, *, alone: bool) -> list[Remark]:
-        """The same with globals, where no modules were imported since."""
-        with held(), torch._C.DisableTorchFunctionSubclass():
-            return all_back(*self.undoing(alone=alone), *self.undoing_last(alone=alone))
-
-    def undoing(self, *, alone: bool = True) -> Iterator[Step]:
-        """The same in steps that can each fail by itself: what there is of a kind, and its way back. Unless
-        this thread is `alone`, what is in queues and the like may be of another, and is only said."""
-        yield self._replaced(), ended
-        yield self._apart, Own.back
-        one, theirs = self._one_with_c(), set[int]()
-        if not alone:
-            theirs = {identity(part) for _, parts in self._common for part, _ in parts}
-            yield self._common, unused
-        its, stay = one.keys() - theirs, one.keys() | theirs
-        kept = (found for found in (*self._tables, *self._holders) if identity(found[0]) in its)
-        yield kept if its else (), functools.partial(one_with_c, one)
-        tables = [pair for pair in self._tables if identity(pair[0]) not in stay]
-        holders = [pair for pair in self._holders if identity(pair[0]) not in stay]
-        empty = [holder for holder in self._empty if identity(holder) not in stay]
-        yield ((item, had) for item, had, *_ in self._of_c if had is not None), kept_alive
-        yield (holder for holder in empty if holder), emptied
-        late = self._answered and {
-            identity(pair[0])
-            for pairs, same in ((tables, same_entries), (holders, holds)) for pair in pairs
-            if identity(pair[0]) in self._answered and not same(*pair)
-        }  # fmt: skip
-        yield (pair for pair in tables if identity(pair[0]) not in late), table_back
-        yield (pair for pair in holders if identity(pair[0]) not in late), holder_back
-        yield (found for found in self._objects if identity(found[0]) not in one), object_back
-        slots = [found for found in self._slots if identity(found[1]) not in one]
-        yield slots, slot_back
-        yield self._functions, function_back
-        yield self._partials, partial_back
-        yield self._classes, class_back
-        for places, look in self._by_name():
-            yield () if places is self._last else places, functools.partial(named_back, look)
-        yield self._contexts, context_back
-        yield self.caches, cache_back
-        if late:  # what code answers by goes back first, and what that changed in turn
-            for of_code in (True, False):
-                for pairs, back in ((tables, table_back), (holders, holder_back)):
-                    yield [p for p in pairs if (identity(p[0]) in late) is of_code], back
-            yield slots, slot_back
-            yield self._classes, class_back
-
-    def _one_with_c(self) -> dict[int, str]:
-        """By their ids, the objects that a package made in C, and that went on there where Python does not
-        see it, with their attributes, the containers that they have, and objects of the same module that
-        have them: none of that goes back by itself. With the names of their classes."""
-        found: dict[int, str] = {}
-        for item, _, parts, shows in self._of_c:
-            if shows is not None and not shows():
-                found |= dict.fromkeys(map(identity, (item, *parts)), type(item).__qualname__)
-        for item, had, parts, _ in self._of_c if found else ():
-            home = type(item).__module__
-            if any(identity(v) in found and type(v).__module__ == home for v in had or ()):
-                found |= dict.fromkeys(map(identity, (item, *parts)), type(item).__qualname__)
-        return found
-
-    def _replaced(self) -> set[str]:
-        """Let what there is in the place of what has ended since, or of what has that, be what was there
-        before. The names of the classes of what was replaced so, which stays as it is, too."""
-        over = {identity(item) for item, says in self._going_on if says(item) is not False}
-        if not over:
-            return set()
-        having = self._having()
-        over |= _owners(having, over)
-        gone: list[Any] = []
-        for table, before in self._dictionaries():
-            gone += without_ended(before, functools.partial(dict_class(table).get, table), over)
-        for at, (cls, members) in enumerate(self._classes):
-            own = members.copy()  # others go by it, too
-            gone += without_ended(own, dict(vars(cls)).get, over)
-            self._classes[at] = cls, own
-        for holder, kept in self._holders:
-            now = contents(holder)
-            out = over.intersection(map(identity, kept)).difference(map(identity, now))
-            out = set() if any(has_any(item, over) for item in now if out) else out
-            gone += (item for item in kept if identity(item) in out)
-            kept[:] = now if out else kept
-        for places, look in (*self._by_name(), (self._slots, slot_value)):
-            found = {at: value for at, (*_, value) in enumerate(places)}
-            gone += without_ended(found, lambda at, _: look(*places[at][:2]), over)  # noqa: B023
-            places[:] = [(*p[:2], found.get(at, MISSING)) for at, p in enumerate(places)]
-        left = {identity(item) for item in gone}
-        while new := {
-            identity(value) for item in left for value, _ in having.get(item, ()) if identity(value) in over
-        } - left:  # fmt: skip
-            left |= new
-        tables = {identity(table) for item, _, table in self._objects if identity(item) in left}
-        self._tables[:] = [pair for pair in self._tables if identity(pair[0]) not in tables]
-        self._slots[:] = [found for found in self._slots if identity(found[1]) not in left]
-        return {type(item).__qualname__ for item in gone}
-
-    def _having(self) -> dict[int, list[tuple[Any, Any]]]:
-        """What objects had as attributes, and have in their place, by their ids: but for modules, which are
-        the model itself."""
-        tables = {identity(table): (table, before) for table, before in self._tables}
-        having: dict[int, list[tuple[Any, Any]]] = {}
-        for item, _, table in self._objects:
-            if identity(table) in tables and not issubclass(type(item), torch.nn.Module):
-                now, before = tables[identity(table)]
-                having[identity(item)] = [(v, now.get(name)) for name, v in before.items()]
-        for slot, item, value in self._slots:
-            if not issubclass(type(item), (torch.nn.Module, type)):
-                having.setdefault(identity(item), []).append((value, slot_value(slot, item)))
-        return having
-
-    def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
-        """The same of globals of torch and others: the ways back of settings go by them."""
-        yield self._spaces, space_back
-        yield self._last, functools.partial(named_back, in_space)
-        yield self._globals.values(), functools.partial(own_space_back, alone=alone)
-
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
         for module in modules:
@@ -1149,57 +865,6 @@ _USUAL: dict[int, Callable[[Reach, Any], None] | None] = {
     **dict.fromkeys(ids_of((list, set, deque)), Reach._holder),
 }
 """How objects of Python's own classes are looked at."""
-_OF_A_LOOK = (
-    "stateful arrays caches errors iterators _empty _tables _apart _holders _wholes _common _objects _of_c "
-    "_slots _classes _functions _partials _names _last _spaces _attributes _contexts history _lent "
-    "_going_on"
-).split()
-"""The lists of what was found, with what it was then."""
-
-
-def _owners(having: Mapping[int, list[tuple[Any, Any]]], over: set[int]) -> set[int]:
-    """By their ids, the objects that have something which is over, and nothing of its kind in its place:
-    what is in their own place may be there for that."""
-    found: set[int] = set()
-    while new := {
-        item for item, held in having.items()
-        if item not in found and any(
-            identity(value) in over or identity(value) in found
-            for value, now in held if now is value or type(now) is not type(value)
-        )
-    }:  # fmt: skip
-        found |= new
-    return found
-
-
-def _parts(item: Any) -> Iterable[Any]:
-    """What is in a tuple or a set, whatever its own way through it does."""
-    return tuple.__iter__(item) if issubclass(type(item), tuple) else item
-
-
-def _inner_first(wholes: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
-    """Tuples and sets, each once, behind those that it has in it."""
-    waiting = list(wholes)
-    left, opened = {identity(item) for item in waiting}, set[int]()
-    while waiting:
-        item = waiting[-1]
-        if identity(item) in left and identity(item) not in opened:
-            opened.add(identity(item))
-            waiting += [part for part in _parts(item) if identity(part) in left]
-            continue
-        waiting.pop()
-        if identity(item) in left:
-            left.remove(identity(item))
-            yield item
-
-
-def _of_parts(cls: Any, parts: list[Any]) -> Any:
-    """A tuple or a set of a class, made by what is in C of it: results of torch's that have names
-    (`torch.max`) make themselves."""
-    if not issubclass(cls, tuple):
-        return cls(parts)
-    made = (vars(each).get("__new__") for each in cls.__mro__)
-    return next(new for new in made if type(new) is BuiltinFunctionType)(cls, parts)
 
 
 def _known_kind(cls: type) -> Callable[[Reach, Any], None] | None:
@@ -1302,11 +967,6 @@ def _is_more(cls: type) -> bool:
 
 ON_GPU = "__cuda_array_interface__"
 """What arrays on a GPU of other libraries (CuPy, Numba) tell of their memory by."""
-_OfC = tuple[Any, list[Any] | None, list[Any], Callable[[], bool] | None]
-"""An object that has a part in C; what its attributes held, where they may have one, too; its containers;
-and, if it is itself of that part, whether that is as it was."""
-_Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]
-"""What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names."""
 
 
 def _whose_globals(table: dict[Any, Any]) -> ModuleType | None:
