@@ -19,6 +19,7 @@ from opgraph.options import Options
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.remarks import left_behind
 from opgraph.tracing.base import Stage, staged
+from opgraph.tracing.parts import parameters_of
 from opgraph.tracing.replay.export import exported
 from opgraph.tracing.state.process import put_back
 
@@ -75,7 +76,7 @@ class Captured:
                              hint="profile the model itself")  # fmt: skip
         with left_behind() as left, put_back():
             built, example = prepared(model, *self._call, self._options)
-            real = not any(p.is_meta for p in built.module.parameters())
+            real = not any(p.is_meta for p in parameters_of(built.module))
             try:
                 with staged(built.module, example, real=real, stance=stance) as stage:
                     yield built.module, stage

@@ -28,6 +28,7 @@ from opgraph.record.errors import InputError, OpgraphError, first_line
 from opgraph.record.layout import Layout
 from opgraph.record.units import size
 from opgraph.results import Plan, ServingPlan
+from opgraph.tracing.parts import parameters_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -122,7 +123,7 @@ class _Search:
         self.progress = progress
         self.whole: Model = resolved(model, plain)
         self.few, self.blocks, self.counts = thinned(self.whole, _LAYERS)
-        self.weights = sum(p.numel() * p.element_size() for p in self.whole.module.parameters())
+        self.weights = sum(p.numel() * p.element_size() for p in parameters_of(self.whole.module))
         self.samples: dict[Any, Sample | str] = {}
         self.uncut: dict[Any, str] = {}
         self.known: dict[Any, Any] = {}
@@ -350,7 +351,7 @@ class _Search:
 
     def _assumed(self) -> tuple[str, ...]:
         """What the figures take for granted."""
-        dtypes = {str(p.dtype).removeprefix("torch.") for p in self.whole.module.parameters()}
+        dtypes = {str(p.dtype).removeprefix("torch.") for p in parameters_of(self.whole.module)}
         kept = " and ".join(sorted(dtypes))
         plain = "" if dtypes == {"float32"} else "; copies of them in float32 are not counted"
         between = self.count > self.device.node

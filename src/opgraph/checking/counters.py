@@ -26,6 +26,7 @@ from opgraph.sources.base import Model
 from opgraph.sources.ranks import is_pretended
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
+from opgraph.tracing.parts import parameters_of
 from opgraph.tracing.replay.replay import plain_result
 from opgraph.tracing.state.guard import COPYING, guarded
 
@@ -153,7 +154,7 @@ def readings(model: Model, example: Example, *, exchanged: bool = False) -> tupl
     installed = [name for name in PEERS if find_spec(name) is not None]
     if not installed:
         return ()
-    size = sum(p.numel() * p.element_size() for p in model.module.parameters())
+    size = sum(p.numel() * p.element_size() for p in parameters_of(model.module))
     why = "would exchange tensors with other ranks" if exchanged and not is_pretended() else None
     if size > LARGEST:
         why = f"needs the weights in memory ({size / 2**30:.1f} GiB; up to {LARGEST / 2**30:.0f} are tried)"
@@ -193,7 +194,7 @@ def _both(counter: Counter, module: nn.Module, example: Example) -> tuple[Count,
     args, kwargs = arguments(example, None)
     count = _counted(counter, copy.deepcopy(module), args, kwargs)
     spent = time.perf_counter() - start
-    known = sum(p.numel() for p in module.parameters())
+    known = sum(p.numel() for p in parameters_of(module))
     asked = count.parameters not in (None, known)
     apart = separated(module) if asked else None
     return count, apart and _counted(counter, apart, args, kwargs).parameters, spent

@@ -18,6 +18,7 @@ from opgraph.record.graph import Graph, Node
 from opgraph.tracing.base import compiling
 from opgraph.tracing.capture.names import names
 from opgraph.tracing.capture.scopes import ModuleCalls
+from opgraph.tracing.parts import named_parts
 from opgraph.tracing.state.process import set_function_modes
 
 NODE, STEP = "opgraph:node:", "opgraph:step:"
@@ -30,7 +31,7 @@ class Marks:
     """Marks the nodes of a graph while its model runs."""
 
     def __init__(self, graph: Graph, module: torch.nn.Module) -> None:
-        self._tree = dict(module.named_modules(remove_duplicate=True))
+        self._tree = dict(named_parts(module))
         self._nodes: dict[Key, list[str]] = {}
         loss = next((f"{s.path}." for s in graph.scopes if s.is_loss), " ")
         for node in graph.nodes:

@@ -25,6 +25,7 @@ from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
 from opgraph.record.turns import runs, timed, untimed
 from opgraph.sources.weightless import uncompiled
+from opgraph.tracing.parts import parameters_of
 
 _PROFILED = 5
 """Steps under the profiler at most; all others are timed alone."""
@@ -94,7 +95,7 @@ class Follower:
 
     def __init__(self, module: nn.Module, trace: Trace) -> None:
         self._module, self._trace = module, trace
-        self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
+        self._device = next((p.device for p in parameters_of(module)), torch.device("cpu"))
         self._wait = waiting(self._device)
         self._profile: ProfileRecord | None = None
         self._failed: OpgraphError | None = None

@@ -259,6 +259,55 @@ def test_a_copy_of_the_model_ends_before_all_is_brought_back(
     Store.users[str(model.store.folder)] = 5
 
 
+asked: list[str] = []
+
+
+class Asked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        asked.append("modules")
+        return super().named_modules(*args, **kwargs)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        asked.append("parameters")
+        return super().named_parameters(*args, **kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        asked.append(name)
+        super().__setattr__(name, value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.other(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "train", "train": "lora"},
+        {"mode": "train", "fsdp": 2},
+        {"mode": "train", "data_parallel": 2},
+        {"tensor_parallel": 2},
+    ],
+    ids=" ".join,
+)
+def test_what_code_notes_as_a_copy_is_asked_and_gets_other_parts(options: dict[str, Any]) -> None:
+    if "train" in options:
+        pytest.importorskip("peft")
+    model = Asked()
+    asked.clear()
+    opgraph.profile(model, torch.ones(2, 16), **options)
+    assert asked == []
+    with opgraph.recording(model):
+        for _ in range(3):
+            model(torch.ones(2, 16))
+    assert asked == []
+    opgraph.check(model, torch.ones(2, 16))
+    assert asked == []
+
+
 class Slot:
     """A place in a pool, which has it again as this ends; and a file that goes with it."""
 

@@ -9,7 +9,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -78,6 +78,34 @@ def test_an_iterator_is_where_it_was(kind: str) -> None:
         assert list(itertools.islice(held, 9)) == expected
     else:
         assert "cannot be taken back" in profile.model.notes[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iterator_whose_method_is_kept_is_where_it_was(kind: str) -> None:
+    class Numbers(nn.Module):
+        def __init__(self, draw: Any) -> None:
+            super().__init__()
+            self.layer, self.draw, self.listed = nn.Linear(4, 4), draw, [(draw,)]
+            self.named: Any = defaultdict(draw)
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert self.draw is self.listed[0][0] is self.named.default_factory
+            self.draw(), self.listed[0][0](), self.named["new"]
+            return self.layer(x)
+
+    held, expected = KINDS[kind](), list(itertools.islice(KINDS[kind](), 9))
+    draw = held.__next__
+    model = Numbers(draw)
+    if len(expected) < 3:
+        return
+    notes = opgraph.profile(model, torch.ones(2, 4)).model.notes
+    assert model.draw is draw is model.listed[0][0] is model.named.default_factory
+    assert not model.named
+    if KEPT or kind not in COPIED_UNTIL_314:
+        assert not notes
+        assert list(itertools.islice(held, 9)) == expected
+    else:
+        assert "cannot be taken back" in notes[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

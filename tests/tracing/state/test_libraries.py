@@ -12,10 +12,12 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import _patch, patch
 
 import accelerate
 import networkx as nx
@@ -552,6 +554,20 @@ def later():
     global LATER
     LATER = LATER or Kept()
     return LATER
+class Slotted:
+    __slots__ = ("number", "names")
+    def __init__(self):
+        self.number, self.names = 0, []
+    def note(self):
+        self.number += 1
+        self.names.append("name")
+    def says(self):
+        return self.number, list(self.names), []
+SLOTTED, NEXT = {"a": [Slotted()]}, itertools.count().__next__
+def with_slots():
+    return SLOTTED["a"][0]
+def drawn_next():
+    return NEXT()
 CALLS = {}
 def counted(function):
     @functools.wraps(function)
@@ -585,7 +601,8 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize(
-    "by", ["of_stack", "of_table", "of_pair", "of_context", "of_thread", "held_weakly"]
+    "by",
+    ["of_stack", "of_table", "of_pair", "of_context", "of_thread", "held_weakly", "with_slots"],
 )
 def test_what_a_function_of_a_library_gives_out_of_what_it_keeps(
     by: str, values: bool, library: Any
@@ -597,12 +614,77 @@ def test_what_a_function_of_a_library_gives_out_of_what_it_keeps(
         "of_context": lambda: giving.of_context().note(),  # type: ignore[name-defined] # noqa: F821
         "of_thread": lambda: giving.of_thread().note(),  # type: ignore[name-defined] # noqa: F821
         "held_weakly": lambda: giving.held_weakly().note(),  # type: ignore[name-defined] # noqa: F821
+        "with_slots": lambda: giving.with_slots().note(),  # type: ignore[name-defined] # noqa: F821
     }[by]
     opgraph.profile(Using(note, values), torch.ones(2, 8))
     assert getattr(library, by)().says() == (0, [], [])
     note()
     opgraph.profile(Using(note, values), torch.ones(2, 8), mode="train")
-    assert getattr(library, by)().says() == (1, ["name"], [1])
+    assert getattr(library, by)().says() == (1, ["name"], [1] * (by != "with_slots"))
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("held", ["itself", "within", "of a part", "in a list"])
+def test_a_function_of_a_library_that_the_model_holds(
+    held: str, values: bool, library: Any
+) -> None:
+    """Nothing says its name but the model."""
+
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.of = {
+                "itself": library.drawn_within,
+                "within": library.drawn,
+                "of a part": partial(library.drawn_within, 0, 1),
+                "in a list": [library.of_stack, library.with_slots],
+            }[held]
+
+        def forward(self, x: Tensor) -> Tensor:
+            if held == "in a list":
+                for each in self.of:
+                    each().note()
+            else:
+                self.of(*(0, 1) * (held == "itself"))
+            y = self.layer(x)
+            return y * y.sum().item() if values else y
+
+    def state() -> Any:
+        drawn = library.uniform.__self__.getstate(), library.DRAWS.getstate()
+        return drawn, library.STACK[0].says(), library.with_slots().says()
+
+    before = state()
+    opgraph.profile(Holds(), torch.ones(2, 8))
+    assert state() == before
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_what_is_patched_by_a_text_between_hooks(values: bool, library: Any) -> None:
+    """A run on fake tensors that fails between the two leaves the patch on."""
+
+    def begins(module: nn.Module, _: Any) -> None:
+        patches = patch("giving.Kept.note", print), patch("torch.nn.functional.relu", torch.tanh)
+        module.patches = patches  # type: ignore[assignment]
+        for each in patches:
+            each.start()
+
+    def ends(module: nn.Module, *_: Any) -> None:
+        for each in module.patches:  # type: ignore[union-attr]
+            each.stop()
+
+    model = Using(lambda: None, values)
+    model.register_forward_pre_hook(begins)
+    note, relu = library.Kept.note, nn.functional.relu
+    opgraph.profile(model, torch.ones(2, 8))
+    assert library.Kept.note is note
+    assert nn.functional.relu is relu
+    assert not _patch._active_patches  # type: ignore[attr-defined]
+    model.register_forward_hook(ends)
+    opgraph.profile(model, torch.ones(2, 8))
+    assert library.Kept.note is note
+    assert nn.functional.relu is relu
+    assert not _patch._active_patches  # type: ignore[attr-defined]
 
 
 def test_what_a_function_of_a_library_makes_at_first_and_gives_later(library: Any) -> None:
@@ -623,11 +705,13 @@ def test_numbers_that_functions_of_a_library_draw_and_give(values: bool, library
     def state() -> Any:
         within = library.uniform.__self__.getstate()
         of = library.SEEDED.bit_generator.state
-        return repr(library.NUMBERS), library.DRAWS.getstate(), within, of, library.ROW.tolist()
+        numbers = repr(library.NUMBERS), repr(library.NEXT.__self__)
+        return numbers, library.DRAWS.getstate(), within, of, library.ROW.tolist()
 
     before = state()
     for use in (
         lambda: [giving.numbered()],  # type: ignore[name-defined] # noqa: F821
+        lambda: [giving.drawn_next()],  # type: ignore[name-defined] # noqa: F821
         lambda: [giving.drawn()],  # type: ignore[name-defined] # noqa: F821
         lambda: giving.drawn_within(0, 1),  # type: ignore[name-defined] # noqa: F821
         lambda: [giving.seeded()],  # type: ignore[name-defined] # noqa: F821

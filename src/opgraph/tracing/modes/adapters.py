@@ -20,7 +20,7 @@ from opgraph.record.errors import InputError, MissingDependency, first_line
 from opgraph.sources.base import Model
 from opgraph.sources.building import quietly
 from opgraph.tracing.parts import buffers_of, parameters_of
-from opgraph.tracing.state.copies import copied
+from opgraph.tracing.state.copies import adapting, copied
 
 RANK = 8
 """The rank of adapters for which none is given, which is peft's."""
@@ -39,7 +39,9 @@ def adapted(model: Model, how: str) -> Model:
         return model
     name, _, rank = how.partition(":")
     module = _sharing(model.module)
-    layers = _adapt(module, int(rank or RANK), four_bits=name == "qlora")
+    _of_peft()  # what it imports stays
+    with adapting(model.module):
+        layers = _adapt(module, int(rank or RANK), four_bits=name == "qlora")
     remake = model.materialize
     note = (
         f"{'QLoRA' if name == 'qlora' else 'LoRA'} of rank {rank or RANK} on "
@@ -87,28 +89,34 @@ def _adapt(module: nn.Module, rank: int, *, four_bits: bool) -> int:
     }
     if not layers:
         raise InputError(f"{type(module).__name__} has no linear layers to adapt")
-    try:
-        with quietly():  # what it imports says what it could not load for other machines
-            from peft import LoraConfig, inject_adapter_in_model
-            from peft.tuners.tuners_utils import BaseTunerLayer, cast_adapter_dtype
-    except ImportError as error:
-        raise MissingDependency("peft", "peft") from error
-    if any(isinstance(m, BaseTunerLayer) for m in modules.values()):
+    peft = _of_peft()
+    layered = peft.tuners.tuners_utils
+    if any(isinstance(m, layered.BaseTunerLayer) for m in modules.values()):
         raise InputError("the model has adapters already", hint="--train full trains these alone")
     if four_bits:
         for path, layer in layers.items():
             above, _, name = path.rpartition(".")
             setattr(modules[above], name, _in_four_bits(layer))
         module.is_loaded_in_4bit = True  # peft asks for it
-    config = LoraConfig(r=rank, target_modules=list(layers), lora_alpha=rank)
+    config = peft.LoraConfig(r=rank, target_modules=list(layers), lora_alpha=rank)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft says how weights of Conv1D lie
         try:
-            inject_adapter_in_model(config, module, low_cpu_mem_usage=True)
+            peft.inject_adapter_in_model(config, module, low_cpu_mem_usage=True)
         except Exception as error:  # layers that it does not know, versions that do not go together
             raise InputError(f"peft cannot adapt the model: {first_line(error)}") from error
-    cast_adapter_dtype(module, "default")
+    layered.cast_adapter_dtype(module, "default")
     return len(layers)
+
+
+def _of_peft() -> Any:
+    """The package that adapts; what it imports says what it could not load for other machines."""
+    try:
+        with quietly():
+            import peft.tuners.tuners_utils
+    except ImportError as error:
+        raise MissingDependency("peft", "peft") from error
+    return peft
 
 
 def _in_four_bits(layer: nn.Module) -> nn.Module:

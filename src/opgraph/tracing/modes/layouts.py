@@ -36,7 +36,7 @@ from opgraph.tracing.modes.loss import LossFunction
 from opgraph.tracing.modes.stages import Blocks, Spread, kept_layers, kind_of, layers_of, pipelined
 from opgraph.tracing.modes.training import repeated
 from opgraph.tracing.parts import parameters_of, parts_of
-from opgraph.tracing.state.copies import copied
+from opgraph.tracing.state.copies import adapting, copied
 
 Styles = Mapping[str, str]
 """How modules are split, by their paths: "column", "row", "gathered", "vocabulary", or a style that
@@ -77,8 +77,9 @@ def in_stages(
         return module
 
     made = _over(model, layout, allowed, over)
-    info = made.info.noting(made.module.says, *_tied(model.module, made.module))
-    return replace(made, info=info), passed
+    with adapting(model.module):
+        tied = list(_tied(model.module, made.module))
+    return replace(made, info=made.info.noting(made.module.says, *tied)), passed
 
 
 def _over(
@@ -98,7 +99,8 @@ def _over(
             notes.update(dict.fromkeys(_sharded(module, blocks.here, mesh, layout)))
 
     try:
-        module = over(mesh, spread)
+        with adapting(model.module):
+            module = over(mesh, spread)
     except InputError:
         raise
     except (RuntimeError, ValueError, NotImplementedError, AssertionError, TypeError) as error:

@@ -45,14 +45,17 @@ def sets_code(code: CodeType) -> bool:
 _Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str]]
 KNOWN = 200_000
 """Of how much code it is known at most what it names."""
+_PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+"""A text that may say where something is: names one behind the other."""
 _NAMED: dict[int, tuple[CodeType, _Names]] = {}
 _LOOKED_FOR: dict[int, tuple[CodeType, frozenset[str]]] = {}
 """What code names, by its id, with the code itself so that the id stays its own."""
 
 
 def named_in(code: CodeType) -> _Names:
-    """The names in some code and in the functions within it: all of them; what it assigns; and what may be
-    the name of an attribute that it sets of something, or has set by another function."""
+    """The names in some code and in the functions within it: all of them; what it assigns, and what it says
+    by a text where that is (`"torch.nn.functional.relu"`, with nothing before it), for others to assign;
+    and what may be the name of an attribute that it sets of something, or has set by another function."""
     known = _NAMED.get(identity(code))
     if known is None:
         if len(_NAMED) > KNOWN:
@@ -66,6 +69,8 @@ def named_in(code: CodeType) -> _Names:
                 said.add(constant)
                 if looks_up:
                     names.add(constant)
+            elif type(constant) is str and _PLACE.fullmatch(constant):
+                stored.add(("", *constant.split(".")))
             if type(constant) is str and (constant in TELLING or by_text):
                 names.add(constant)
             if type(constant) is CodeType:

@@ -26,11 +26,28 @@ from opgraph.tracing.state.reach import Reach
 def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A copy of a module, with what stands in its place for what `memo` has. It ends as the innermost
     `ending` is left, unless somebody has it then."""
+    known = _known(module)
+    return copy.deepcopy(module, memo) if known is None else known.once_more(memo)
+
+
+def _known(module: nn.Module) -> _Copied | None:
+    """A model of which there are copies, or will be, which are to end."""
     among = _among.get()
     if among is None:
-        return copy.deepcopy(module, memo)
-    known = among.get(identity(module)) or among.setdefault(identity(module), _Copied(module))
-    return known.once_more(memo)
+        return None
+    return among.get(identity(module)) or among.setdefault(identity(module), _Copied(module))
+
+
+@contextmanager
+def adapting(module: nn.Module) -> Iterator[None]:
+    """Within, somebody changes a copy of a module, and asks it what it consists of. What its code does then
+    is as what it does as it is copied."""
+    known = _known(module)
+    if known is None:
+        yield
+    else:
+        with known.adapted():
+            yield
 
 
 @contextmanager
@@ -53,6 +70,11 @@ def ending() -> Iterator[None]:
         del raised, around  # they lead here
 
 
+_ASKED = frozenset(
+    "modules named_modules children named_children parameters named_parameters buffers named_buffers "
+    "get_submodule get_output_embeddings __setattr__ __getattr__ __delattr__".split()
+)
+"""Methods by which a copy is asked what it consists of, and gets other parts."""
 _among: ContextVar[dict[int, _Copied] | None] = ContextVar("copies", default=None)
 
 
@@ -64,18 +86,29 @@ class _Copied:
         self._alone = alone()
         self._copies: list[nn.Module] = []
         with plainly():
-            self._before = Reach.of([module], called=COPYING)
-        self._then = self._before.now()
+            self._before = Reach.of([module], called=COPYING | _ASKED)
+        self._then, self._in_hand = self._before.now(), False
 
     def once_more(self, memo: dict[int, Any] | None) -> nn.Module:
-        """One copy more. What somebody else changed since the last one is not to be brought back."""
-        self.look()
-        try:
+        """One copy more."""
+        with self.adapted():
             made = copy.deepcopy(self.module, memo)
-        finally:
-            self._then = self._before.now()
         self._copies.append(made)
         return made
+
+    @contextmanager
+    def adapted(self) -> Iterator[None]:
+        """Within, copies are made and changed. What somebody else changed since that was last done is not
+        to be brought back."""
+        if self._in_hand:
+            yield
+            return
+        self.look()
+        self._in_hand = True
+        try:
+            yield
+        finally:
+            self._in_hand, self._then = False, self._before.now()
 
     def look(self) -> None:
         """What changed since the last copy was made is as if it had been before the first."""

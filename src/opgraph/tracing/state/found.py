@@ -8,7 +8,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, MethodWrapperType
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from opgraph.tracing.state.holding import (
     fill,
     holder_class,
     holds,
+    ids_of,
     in_space,
     same_entries,
     slot_value,
@@ -68,6 +69,7 @@ LISTS = (
     "_going_on"
 ).split()
 """The lists of what was found, with what it was then."""
+METHODS_IN_C = frozenset(ids_of((BuiltinFunctionType, MethodWrapperType)))
 
 
 @dataclass(slots=True)
@@ -156,13 +158,13 @@ class Found:
         yield self._lent, lambda holder, name: in_space(vars(holder), name)  # not asking it
 
     def _with_wholes(self, copies: Mapping[int, Any]) -> Mapping[int, Any]:
-        """These copies, and tuples and sets with them, for those that have something of which there is one:
-        a set that is changed may be gone through in another order ever after."""
+        """These copies, and tuples, sets and methods, for those that have something of which there
+        is one: a set that is changed may be gone through in another order ever after."""
         known = dict(copies)
         for item in _inner_first(self._wholes):
             if not known.keys().isdisjoint(map(identity, _parts(item))):
                 parts = [known.get(identity(part), part) for part in _parts(item)]
-                known[identity(item)] = _of_parts(type(item), parts)
+                known[identity(item)] = _of_parts(item, parts)
         return known
 
     def lend(self, copies: Mapping[int, Any]) -> None:
@@ -347,12 +349,14 @@ def _owners(having: Mapping[int, list[tuple[Any, Any]]], over: set[int]) -> set[
 
 
 def _parts(item: Any) -> Iterable[Any]:
-    """What is in a tuple or a set, whatever its own way through it does."""
+    """What is in a tuple or a set, whatever its own way through it does; what a method in C is of."""
+    if identity(type(item)) in METHODS_IN_C:
+        return (item.__self__,)
     return tuple.__iter__(item) if issubclass(type(item), tuple) else item
 
 
 def _inner_first(wholes: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
-    """Tuples and sets, each once, behind those that it has in it."""
+    """Tuples, sets and methods, each once, behind those that it has in it."""
     waiting = list(wholes)
     left, opened = {identity(item) for item in waiting}, set[int]()
     while waiting:
@@ -367,9 +371,12 @@ def _inner_first(wholes: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
             yield item
 
 
-def _of_parts(cls: Any, parts: list[Any]) -> Any:
-    """A tuple or a set of a class, made by what is in C of it: results of torch's that have names
+def _of_parts(item: Any, parts: list[Any]) -> Any:
+    """Such a thing of other parts, made by what is in C of its class: results of torch's that have names
     (`torch.max`) make themselves."""
+    cls: Any = type(item)
+    if identity(cls) in METHODS_IN_C:
+        return getattr(parts[0], item.__name__)
     if not issubclass(cls, tuple):
         return cls(parts)
     made = (vars(each).get("__new__") for each in cls.__mro__)

@@ -801,6 +801,11 @@ def _log_back(processes: Any, before: tuple[Any, bool]) -> None:
     processes._logger, processes._log_to_stderr = before
 
 
+def _patched_back(mock: Any, before: list[Any]) -> None:
+    """Let those patches be on, and stopped by `stopall`, that were."""
+    mock._patch._active_patches[:] = before
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("multiprocessing.util", attrgetter("_logger", "_log_to_stderr"), _log_back),
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
@@ -814,6 +819,7 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
     ("torch.nn.utils.parametrize", _Computed, lambda p, before: before.back(p)),
     ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
+    ("unittest.mock", lambda m: m._patch._active_patches.copy(), _patched_back),
     ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
     ("cv2", lambda c: c.getNumThreads(), lambda c, before: c.setNumThreads(before)),
     ("cv2", lambda c: c.useOptimized(), lambda c, on: c.setUseOptimized(on)),

@@ -63,7 +63,7 @@ from opgraph.tracing.state.classes import (
     slots_of,
 )
 from opgraph.tracing.state.code import BY_NAME, TELLING, looked_for, named_in, with_parts
-from opgraph.tracing.state.found import LISTS, Found
+from opgraph.tracing.state.found import LISTS, METHODS_IN_C, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
     CONTENTS,
@@ -137,7 +137,7 @@ _STATEFUL = (
 )
 _VALUED = (Tensor, torch.Generator, random.Random, bytearray, array)
 """What has values, or draws them, of whatever class it is."""
-_METHODS = frozenset(ids_of((MethodType, BuiltinFunctionType, MethodWrapperType)))
+_METHODS = METHODS_IN_C.union(ids_of((MethodType,)))
 _HOLDING = frozenset({"weakref", "_weakrefset"})
 """Where the classes are from whose objects hold others weakly."""
 _CALLED = frozenset("forward backward setup_context vjp jvp vmap".split())
@@ -531,6 +531,8 @@ class Reach(Found):
         """A method that is written in C: `items.append`."""
         if not issubclass(type(item.__self__), ModuleType):
             self._look((item.__self__,))
+            if is_iterator(type(item.__self__)):
+                self._wholes.append(item)
 
     def _reference(self, item: weakref.ref[Any]) -> None:
         self._own_table(item)
@@ -574,8 +576,10 @@ class Reach(Found):
         self._look((says[1], says[2], item.__dict__, *(item.__closure__ or ())))
         if self._follows(space.get("__name__"), item):
             self._code(says[0], space)
-        elif not is_closed(item.__module__):  # a library made it of another
-            self._kept(*around(item))
+        elif not is_closed(item.__module__) or item.__qualname__ == item.__name__:
+            self._kept(
+                *around(item)
+            )  # a library made it of another, or it is held, and called by no name
 
     def _cell(self, item: CellType) -> None:
         self._slot(CONTENTS, item)
@@ -632,9 +636,14 @@ class Reach(Found):
             if not path:
                 self._names.append((space, root, space.get(root, MISSING)))
                 continue
-            holder = space.get(root, sys.modules.get(root))
+            if root:
+                holder = space.get(root, sys.modules.get(root))
+            else:
+                holder = sys.modules.get(path.pop(0))
             for part in path[:-1]:  # what would import something, or compute it, is not there yet
                 holder = getattr_static(holder, part, None)
+            if not root and (not is_loaded(holder) and not issubclass(type(holder), type)):
+                continue
             if is_loaded(holder) or not issubclass(type(holder), ModuleType):
                 self._attributes.append((holder, path[-1], attribute_of(holder, path[-1])))
 
@@ -694,11 +703,14 @@ class Reach(Found):
 
     def _read_there(self, table: dict[str, Any], name: str) -> None:
         """What a library's module, or its class, has under a name, and gives somebody who changes that."""
-        value, home = table.get(name), table.get("__name__", table.get("__module__"))
+        value: Any = table.get(name)
+        home = table.get("__name__", table.get("__module__"))
         if type(home) is not str or is_opaque(home) or value is sys.modules:
             return
-        if is_iterator(type(value)):  # a run has a copy in its place
+        of: Any = value.__self__ if identity(type(value)) in METHODS_IN_C else value
+        if is_iterator(type(of)):  # a run has a copy in its place
             self._last.append((table, name, value))
+            self._look((value,))
         known = identity(value) in self._seen and identity(type(value)) in CONTAINERS
         self._shallow(held_by(value) if known else (value,), None, 6)
 
@@ -744,6 +756,9 @@ class Reach(Found):
             found: list[Any] = self._tables if issubclass(cls, dict) else self._holders
             found.append((item, contents(item)))
         if own or of in _HOLDING or issubclass(cls, threading.local):
+            at = len(self._slots)
+            self._named_slots(item)
+            held += (value for *_, value in self._slots[at:])
             table = None if issubclass(cls, (type, ModuleType)) else table_of(item)
             if type(table) is dict and identity(table) not in self._seen:
                 held += self._owned(table).values()
