@@ -36,7 +36,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
             temporary.unlink(missing_ok=True)
             raise
     except (OSError, RuntimeError) as error:
-        raise RenderError(f"cannot write {path}: {_reason(error)}") from error
+        raise _unwritable(path, error) from error
 
 
 def _passes_on(path: str | os.PathLike[str]) -> bool:
@@ -83,7 +83,7 @@ def ensure_writable(path: str | os.PathLike[str]) -> None:
         with tempfile.TemporaryFile(dir=target.resolve().parent):
             pass
     except (OSError, RuntimeError) as error:
-        raise RenderError(f"cannot write {path}: {_reason(error)}") from error
+        raise _unwritable(path, error) from error
 
 
 def suffix_of(path: str | os.PathLike[str], known: Collection[str], writer: str) -> str:
@@ -98,8 +98,15 @@ def suffix_of(path: str | os.PathLike[str], known: Collection[str], writer: str)
     return suffix
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def _unwritable(path: str | os.PathLike[str], error: Exception) -> RenderError:
+    """What is said of a file that cannot be written, and what helps where its folder is not there."""
+    from shlex import quote  # only a mistake needs it
+
+    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    folder = Path(path).parent
+    missing = isinstance(error, FileNotFoundError) and not folder.exists()
+    hint = f"mkdir -p {quote(str(folder))}" if missing else None
+    return RenderError(f"cannot write {path}: {why}", hint=hint)
 
 
 # JSON as opgraph writes it: UTF-8 that people can read, in which control characters and those that reorder

@@ -245,7 +245,7 @@ def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
         (["-o", "x.svg", "--start", "900"], "there is no node 900", ""),
         (["-o", "x.svg", "--depth", "0"], "--depth takes a number of at least 1", ""),
         (["-o", "x.png", "--dpi", "2400"], "a PNG of", "write .svg or .pdf, or give --dpi"),
-        (["-o", "no/folder/x.svg"], "cannot write no/folder/x.svg", ""),
+        (["-o", "no/folder/x.svg"], "cannot write no/folder/x.svg", "hint: mkdir -p no/folder"),
     ],
 )
 def test_what_cannot_be_drawn(
