@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import importlib.util
 import logging
 import subprocess
@@ -77,6 +78,9 @@ assert not {n for n in made if not n.startswith(("torch", "opgraph", "concurrent
 def test_no_logger_is_made_for_a_library_that_is_not_imported() -> None:
     """`logging.config` would disable it, and the library find it so."""
     subprocess.run([sys.executable, "-c", UNNAMED], check=True)
+
+
+X = torch.ones(2, 8)
 
 
 class Using(nn.Module):
@@ -685,6 +689,103 @@ def test_what_is_patched_by_a_text_between_hooks(values: bool, library: Any) -> 
     assert library.Kept.note is note
     assert nn.functional.relu is relu
     assert not _patch._active_patches  # type: ignore[attr-defined]
+
+
+def _patch_in_thread(action: Callable[[], Any]) -> Callable[[], None]:
+    def acts() -> None:
+        thread = threading.Thread(target=action)
+        thread.start()
+        thread.join()
+
+    return acts
+
+
+@pytest.mark.parametrize("of", ["attribute", "dictionary"])
+def test_a_patch_that_stays_can_be_stopped(of: str, library: Any) -> None:
+    """What a forward patches is named by no text of it."""
+    library.TIMES, library.SIZES = 1, {"a": 1}
+    name = library.__name__
+
+    def made() -> Any:
+        return patch(f"{name}.TIMES", 2) if of == "attribute" else patch.dict(f"{name}.SIZES", a=2)
+
+    opgraph.profile(Using(lambda: made().start(), False), X)
+    patch.stopall()
+    assert (library.TIMES, library.SIZES) == (1, {"a": 1})
+    p = made()
+    p.start()
+    opgraph.profile(Using(p.stop, False), X)
+    patch.stopall()
+    assert (library.TIMES, library.SIZES) == (1, {"a": 1})
+
+
+def test_what_a_thread_imports_stays_where_a_text_says_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "whole"
+    package.mkdir()
+    for name in ("__init__", "part"):
+        (package / f"{name}.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    whole = importlib.import_module("whole")
+    by_name = "whole.part"
+    bring = partial(importlib.import_module, by_name)
+
+    def use() -> None:
+        logging.getLogger("whole.part").debug("")
+        _patch_in_thread(bring)()
+
+    opgraph.profile(Using(use, False), X)
+    assert whole.part is sys.modules["whole.part"]
+    monkeypatch.delitem(sys.modules, "whole.part")
+    monkeypatch.delitem(sys.modules, "whole")
+
+
+def test_what_imports_do_while_a_model_is_laid_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph says how a model may be split: its forward runs while there is a copy."""
+    (tmp_path / "registry_of_all.py").write_text("ALL, COUNT = {}, 0")
+    text = "import registry_of_all as all\nall.ALL['more'] = 1\nall.COUNT += 1"
+    (tmp_path / "more_of_all.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    known = importlib.import_module("registry_of_all")
+
+    class Brings(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.all = nn.Linear(8, 8), nn.Linear(8, 8), known.ALL
+
+        def forward(self, x: Tensor) -> Tensor:
+            importlib.import_module("more_of_all")
+            return self.b(self.a(x))  # type: ignore[no-any-return]
+
+    opgraph.profile(Brings(), X, tensor_parallel=2)
+    assert (known.ALL, known.COUNT) == ({"more": 1}, 1)
+    for name in ("registry_of_all", "more_of_all"):
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_what_an_import_registers_in_slots(
+    library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "more_of_slots.py").write_text("import giving\ngiving.with_slots().note()")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def use() -> None:
+        importlib.import_module("more_of_slots")
+        giving.with_slots()  # type: ignore[name-defined] # noqa: F821
+
+    opgraph.profile(Using(use, False), X)
+    assert library.with_slots().says() == (1, ["name"], [])
+    monkeypatch.delitem(sys.modules, "more_of_slots")
+
+
+def test_a_function_of_a_library_that_is_held_and_never_called() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = nn.Linear(8, 8)
+    model.made = pydantic.create_model  # type: ignore[assignment]
+    assert not opgraph.profile(model, X).model.notes
 
 
 def test_what_a_function_of_a_library_makes_at_first_and_gives_later(library: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from opcode import opmap
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from opgraph.record.identity import identity
 
@@ -42,49 +42,67 @@ def sets_code(code: CodeType) -> bool:
     )
 
 
-_Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str]]
+_Path = tuple[str, ...]
+
+
+class Names(NamedTuple):
+    """What some code, and the functions within it, name: all names; what it assigns; what may be the name
+    of an attribute that it sets of something, or has set by another function; and texts that may say where
+    something is from a module on (`"torch.nn.functional.relu"`). Paths are names one behind the other."""
+
+    all: frozenset[str]
+    assigned: frozenset[_Path]
+    said: frozenset[str]
+    places: frozenset[_Path]
+
+
 KNOWN = 200_000
 """Of how much code it is known at most what it names."""
 _PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 """A text that may say where something is: names one behind the other."""
-_NAMED: dict[int, tuple[CodeType, _Names]] = {}
+_NAMED: dict[int, tuple[CodeType, Names]] = {}
 _LOOKED_FOR: dict[int, tuple[CodeType, frozenset[str]]] = {}
 """What code names, by its id, with the code itself so that the id stays its own."""
 
 
-def named_in(code: CodeType) -> _Names:
-    """The names in some code and in the functions within it: all of them; what it assigns, and what it says
-    by a text where that is (`"torch.nn.functional.relu"`, with nothing before it), for others to assign;
-    and what may be the name of an attribute that it sets of something, or has set by another function."""
+def named_in(code: CodeType) -> Names:
+    """The names in some code and in the functions within it."""
     known = _NAMED.get(identity(code))
     if known is None:
         if len(_NAMED) > KNOWN:
             _NAMED.clear()
             _LOOKED_FOR.clear()
-        names, stored, said = set(code.co_names), set(_assigned(code)), set(_set_on(code))
+        found: tuple[set[Any], ...] = (
+            set(code.co_names), set(_assigned(code)), set(_set_on(code)), set(),
+        )  # fmt: skip
+        names, _, said, places = found
         by_text = not names.isdisjoint(_BY_TEXT)
         looks_up = not names.isdisjoint(_LOOKS_UP)
-        for constant in code.co_consts:
+        for constant in _constants(code.co_consts):
             if type(constant) is str and constant.isidentifier():
                 said.add(constant)
                 if looks_up:
                     names.add(constant)
             elif type(constant) is str and _PLACE.fullmatch(constant):
-                stored.add(("", *constant.split(".")))
+                places.add(tuple(constant.split(".")))
             if type(constant) is str and (constant in TELLING or by_text):
                 names.add(constant)
             if type(constant) is CodeType:
-                inner, more, others = named_in(constant)
-                names |= inner
-                stored |= more
-                said |= others
+                for own, inner in zip(found, named_in(constant), strict=True):
+                    own.update(inner)
         if _IMPORTS.search(code.co_code[::2]):
             names.add("__package__")
-        known = _NAMED[identity(code)] = (
-            code,
-            (frozenset(names), frozenset(stored), frozenset(said)),
-        )
+        known = _NAMED[identity(code)] = code, Names(*map(frozenset, found))
     return known[1]
+
+
+def _constants(constants: tuple[Any, ...]) -> Iterator[Any]:
+    """Constants, with those in tuples and sets."""
+    for each in constants:
+        if type(each) in (tuple, frozenset):
+            yield from _constants(tuple(each))
+        else:
+            yield each
 
 
 def looked_for(code: CodeType) -> frozenset[str]:
@@ -141,7 +159,7 @@ _FILLS = re.compile(_any_of("STORE_SUBSCR", "DELETE_SUBSCR"))
 
 def fills_any(code: CodeType) -> bool:
     """Whether some code puts something into a container of whatever name, or takes it out."""
-    return not (FILL | _ADD).isdisjoint(named_in(code)[0]) or fills(code)
+    return not (FILL | _ADD).isdisjoint(named_in(code).all) or fills(code)
 
 
 def fills(code: CodeType) -> bool:

@@ -19,6 +19,7 @@ from opgraph.record.identity import identity
 from opgraph.record.remarks import leave
 from opgraph.tracing.state.effects import alone
 from opgraph.tracing.state.guard import COPYING, guarded, plainly
+from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.reach import Reach
 
@@ -40,8 +41,8 @@ def _known(module: nn.Module) -> _Copied | None:
 
 @contextmanager
 def adapting(module: nn.Module) -> Iterator[None]:
-    """Within, somebody changes a copy of a module, and asks it what it consists of. What its code does then
-    is as what it does as it is copied."""
+    """Within, copies of a module are made, asked what they consist of, and get other parts. What its code
+    does then holds until they end."""
     known = _known(module)
     if known is None:
         yield
@@ -87,7 +88,7 @@ class _Copied:
         self._copies: list[nn.Module] = []
         with plainly():
             self._before = Reach.of([module], called=COPYING | _ASKED)
-        self._then, self._in_hand = self._before.now(), False
+        self._then, self._in_hand = self._before.now(), False  # within `adapted`
 
     def once_more(self, memo: dict[int, Any] | None) -> nn.Module:
         """One copy more."""
@@ -99,19 +100,22 @@ class _Copied:
     @contextmanager
     def adapted(self) -> Iterator[None]:
         """Within, copies are made and changed. What somebody else changed since that was last done is not
-        to be brought back."""
+        to be brought back, nor is what an import does meanwhile."""
         if self._in_hand:
             yield
             return
         self.look()
+        imports = Imports(self._before.now, lambda _, then: self._before.imported(then), plainly)
         self._in_hand = True
+        imports.begin()
         try:
             yield
         finally:
+            imports.end()
             self._in_hand, self._then = False, self._before.now()
 
     def look(self) -> None:
-        """What changed since the last copy was made is as if it had been before the first."""
+        """What changed since copies were last in hand is as if it had been before the first."""
         with plainly():
             self._before.imported(self._then)
 

@@ -70,6 +70,7 @@ LISTS = (
 ).split()
 """The lists of what was found, with what it was then."""
 METHODS_IN_C = frozenset(ids_of((BuiltinFunctionType, MethodWrapperType)))
+"""Types of methods that are written in C, and of functions, which are methods of their modules."""
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class Found:
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
     _apart: list[Own] = field(default_factory=list)
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
-    _wholes: list[Iterable[Any]] = field(default_factory=list)
+    _wholes: list[Any] = field(default_factory=list)
     _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
     _of_c: list[OfC] = field(default_factory=list)
@@ -114,7 +115,7 @@ class Found:
             [contents(holder) for holder, _ in self._holders],
             [contents(holder) for holder in self._empty],
             [dict(vars(cls)) for cls, _ in self._classes],
-            [[look(*place[:2]) for place in places] for places, look in self._by_name()],
+            [[look(*place[:2]) for place in places] for places, look in self._places()],
         )
 
     def imported(self, then: Now) -> None:
@@ -140,7 +141,7 @@ class Found:
                 members = members.copy()  # noqa: PLW2901  (others go by it, too)
                 stays(members, was, dict(vars(cls)))
                 self._classes[at] = cls, members
-        for (places, look), values in zip(self._by_name(), named, strict=True):
+        for (places, look), values in zip(self._places(), named, strict=True):
             for at, ((holder, name, _), value) in enumerate(zip(places, values, strict=True)):
                 if (now := look(holder, name)) is not value:
                     places[at] = holder, name, now
@@ -156,6 +157,11 @@ class Found:
         yield self._last, in_space
         yield self._attributes, attribute_of
         yield self._lent, lambda holder, name: in_space(vars(holder), name)  # not asking it
+
+    def _places(self) -> Iterator[tuple[list[tuple[Any, Any, Any]], Callable[[Any, Any], Any]]]:
+        """The same, and slots of objects."""
+        yield from self._by_name()
+        yield self._slots, slot_value
 
     def _with_wholes(self, copies: Mapping[int, Any]) -> Mapping[int, Any]:
         """These copies, and tuples, sets and methods, for those that have something of which there
@@ -201,6 +207,8 @@ class Found:
         for item, (of, args, named) in self._partials:
             if identity(args) in copies and item.args is args:
                 says_now(item, (of, copies[identity(args)], named))
+            if identity(of) in copies and item.func is of:
+                says_now(item, (copies[identity(of)], item.args, named))
         for cls, members in self._classes:
             for name, value in members.items():
                 if identity(value) in copies and vars(cls).get(name) is value:
@@ -298,7 +306,7 @@ class Found:
             out = set() if any(has_any(item, over) for item in now if out) else out
             gone += (item for item in kept if identity(item) in out)
             kept[:] = now if out else kept
-        for places, look in (*self._by_name(), (self._slots, slot_value)):
+        for places, look in self._places():
             found = {at: value for at, (*_, value) in enumerate(places)}
             gone += without_ended(found, lambda at, _: look(*places[at][:2]), over)  # noqa: B023
             places[:] = [(*p[:2], found.get(at, MISSING)) for at, p in enumerate(places)]
@@ -372,8 +380,8 @@ def _inner_first(wholes: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
 
 
 def _of_parts(item: Any, parts: list[Any]) -> Any:
-    """Such a thing of other parts, made by what is in C of its class: results of torch's that have names
-    (`torch.max`) make themselves."""
+    """The same tuple, set or method of other parts, made by what is in C of its class: results of torch's
+    that have names (`torch.max`) make themselves."""
     cls: Any = type(item)
     if identity(cls) in METHODS_IN_C:
         return getattr(parts[0], item.__name__)

@@ -139,10 +139,9 @@ def answers_by_code(key: Any) -> bool:
 def table_of(item: Any) -> Any:
     """The dictionary that an object has its attributes in, without code of its class; None where there is
     none."""
-    if not by_code(type(item)):
-        return getattr(item, "__dict__", None)
-    try:
-        return object.__getattribute__(item, "__dict__")
+    cls: Any = type(item)
+    try:  # what is in C alone: `__getattr__` may be anybody's
+        return (object if by_code(cls) else cls).__getattribute__(item, "__dict__")
     except AttributeError:
         return None
 

@@ -168,7 +168,7 @@ def told_of(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
     if is_opaque(cls.__module__):
         for name in _SETTING & vars(cls).keys():
             method = vars(cls)[name]
-            if type(method) is FunctionType and named_in(method.__code__)[1]:
+            if type(method) is FunctionType and named_in(method.__code__).assigned:
                 yield {name: method}, name
         for name in names & vars(cls).keys():
             method = vars(cls)[name]
@@ -216,7 +216,7 @@ def _helpers(function: FunctionType) -> tuple[tuple[FunctionType, ...], tuple[An
     kept: list[Any] = []
     home = function.__globals__.get("__name__")
     for each in (waiting := [function]):
-        names = named_in(each.__code__)[0]
+        names = named_in(each.__code__).all
         for name in names & each.__globals__.keys():
             value = each.__globals__[name]
             if issubclass(type(value), type) and are_related(value.__module__, home):
@@ -259,8 +259,8 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 
 def around(function: FunctionType) -> tuple[_Within, _Read]:
-    """The same of a function that a library made of one that is not its own, whose name it may have, and
-    what it may give that to change."""
+    """The same of a function that no code names: one that a library made of one that is not its own, whose
+    name it may have, or one that somebody holds. And what it may give them to change."""
     if is_opaque(function.__globals__.get("__name__")):
         return [], []
     return list(_kept_with(function)), list(_read_with(function))
@@ -277,7 +277,7 @@ def _kept_with(*functions: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
     filled = any(fills_any(each.__code__) for each in helpers)
     for each in helpers:
         space, given = each.__globals__, _defaults(each)
-        names, stored = named_in(each.__code__)[:2]
+        names, stored, *_ = named_in(each.__code__)
         there = [(space, name) for name in names & space.keys()]
         for table, name in there + [(given, name) for name in given]:
             kept = table[name]
@@ -309,7 +309,7 @@ def _read_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
 def _read_with(function: FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
     """The same, whatever it is made of."""
     for each in _helpers(function)[0]:
-        space, (names, stored, _) = each.__globals__, named_in(each.__code__)
+        space, (names, stored, *_) = each.__globals__, named_in(each.__code__)
         for name in names & space.keys():
             cls = type(space[name])
             if (name,) in stored or not (

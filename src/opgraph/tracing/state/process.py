@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
+from inspect import getattr_static
 from multiprocessing.process import current_process
 from operator import attrgetter
 from typing import Any
@@ -802,8 +803,18 @@ def _log_back(processes: Any, before: tuple[Any, bool]) -> None:
 
 
 def _patched_back(mock: Any, before: list[Any]) -> None:
-    """Let those patches be on, and stopped by `stopall`, that were."""
-    mock._patch._active_patches[:] = before
+    """Let `stopall` find those patches that it would have found, and those since that are still there."""
+    found = mock._patch._active_patches
+    there = [p for p in before if p in found or _is_patched(p)]
+    found[:] = [*there, *(p for p in found if p not in before and _is_patched(p))]
+
+
+def _is_patched(patch: Any) -> bool:
+    """Whether a patch is on: an attribute, or entries of a dictionary, are what it made them."""
+    says = vars(patch)
+    if "target" in says and "temp_original" in says:
+        return getattr_static(says["target"], says["attribute"], None) is not says["temp_original"]
+    return says.get("_original") is not None
 
 
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (

@@ -215,7 +215,7 @@ class Reach(Found):
         late = replace(self, tensors={}, _globals={}, _own=True, **empty)
         late._look(sys.modules[name] for name in modules if not is_closed(name))
         for code, space in list(self._codes):
-            if not names.isdisjoint(named_in(code)[0]):
+            if not names.isdisjoint(named_in(code).all):
                 late._code(code, space)
         late._follow()
         late._end()
@@ -437,22 +437,22 @@ class Reach(Found):
             self._look(self._owned(table).values())
         self._named_slots(item)
 
-    def _named_slots(self, item: Any) -> None:
+    def _named_slots(self, item: Any, *, follow: bool = True) -> None:
         """What is in the slots that classes of Python's have given it."""
         for each in type(item).__mro__:
             for slot in own_slots(each) if "__slots__" in vars(each) else ():
-                self._slot(slot, item)
+                self._slot(slot, item, follow=follow)
 
     def _compiled(self, item: Any) -> None:
         """What a compiler made of a function, which may run in Python, too."""
         self._look((getattr(item, "__wrapped__", None),))
 
-    def _slot(self, slot: Any, item: Any) -> None:
+    def _slot(self, slot: Any, item: Any, *, follow: bool = True) -> None:
         """What a descriptor gives of an object, or that it gives nothing; not what is made each time."""
         value = slot_value(slot, item)
         if are_alike(value, slot_value(slot, item)):
             self._slots.append((slot, item, value))
-            self._look((value,))
+            self._look((value,) * follow)
 
     def _home(self, cls: type) -> None:
         """The code of the modules in which a class and its forward are defined is followed, but not of what
@@ -576,23 +576,23 @@ class Reach(Found):
         self._look((says[1], says[2], item.__dict__, *(item.__closure__ or ())))
         if self._follows(space.get("__name__"), item):
             self._code(says[0], space)
-        elif not is_closed(item.__module__) or item.__qualname__ == item.__name__:
-            self._kept(
-                *around(item)
-            )  # a library made it of another, or it is held, and called by no name
+        elif not is_closed(item.__module__) or (self._own and item.__qualname__ == item.__name__):
+            # A library made it of another, or it is a function of a library's module that somebody holds.
+            self._kept(*around(item))
 
     def _cell(self, item: CellType) -> None:
         self._slot(CONTENTS, item)
 
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
-        (names, stored, said), parts = named_in(code), looked_for(code)
+        (names, stored, said, places), parts = named_in(code), looked_for(code)
         if identity(space) not in self.spaces:
             self.spaces[identity(space)] = space
             self._own_space(space)
         self._codes.append((code, space))
         self.tells_fakes |= not TELLING.isdisjoint(names)
         self._assigned(stored, space)
+        self._placed(places)
         by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
         if by_name and identity(space) not in self._seen:
             self._owned(space)
@@ -636,16 +636,21 @@ class Reach(Found):
             if not path:
                 self._names.append((space, root, space.get(root, MISSING)))
                 continue
-            if root:
-                holder = space.get(root, sys.modules.get(root))
-            else:
-                holder = sys.modules.get(path.pop(0))
+            holder = space.get(root, sys.modules.get(root))
             for part in path[:-1]:  # what would import something, or compute it, is not there yet
                 holder = getattr_static(holder, part, None)
-            if not root and (not is_loaded(holder) and not issubclass(type(holder), type)):
-                continue
             if is_loaded(holder) or not issubclass(type(holder), ModuleType):
                 self._attributes.append((holder, path[-1], attribute_of(holder, path[-1])))
+
+    def _placed(self, places: Iterable[tuple[str, ...]]) -> None:
+        """What some code says by a text where it is, for others to set it: an attribute of a module or of a
+        class."""
+        for root, *path, name in places:
+            holder: Any = sys.modules.get(root)
+            for part in path:
+                holder = getattr_static(holder, part, None)
+            if is_loaded(holder) or issubclass(type(holder), type):
+                self._attributes.append((holder, name, attribute_of(holder, name)))
 
     def _kept(
         self,
@@ -668,7 +673,7 @@ class Reach(Found):
             self._spaces.append((value, dict(value)))
         elif type(value) is FunctionType:
             at = len(self._names)
-            self._assigned(named_in(value.__code__)[1], value.__globals__)
+            self._assigned(named_in(value.__code__).assigned, value.__globals__)
             self._last += self._names[at:]
             del self._names[at:]
         elif issubclass(type(value), type) and not is_opaque(value.__module__):
@@ -757,7 +762,7 @@ class Reach(Found):
             found.append((item, contents(item)))
         if own or of in _HOLDING or issubclass(cls, threading.local):
             at = len(self._slots)
-            self._named_slots(item)
+            self._named_slots(item, follow=False)
             held += (value for *_, value in self._slots[at:])
             table = None if issubclass(cls, (type, ModuleType)) else table_of(item)
             if type(table) is dict and identity(table) not in self._seen:

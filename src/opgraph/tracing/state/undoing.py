@@ -267,7 +267,7 @@ def partial_back(found: tuple[Any, tuple[Any, ...]]) -> None:
 def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> Gone | None:
     """What there was under a name in the globals of a module, or as an attribute."""
     holder, name, value = found
-    if (now := look(holder, name)) is value:
+    if (now := look(holder, name)) is value or (value is MISSING and _is_imported(now)):
         return None
     if look is in_space:
         holder.pop(name) if value is MISSING else holder.update({name: value})
