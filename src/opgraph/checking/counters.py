@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from opgraph.analysis.check.agreement import Reading
 from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError, first_line
-from opgraph.record.turns import turn
+from opgraph.record.turns import replaced, turn
 from opgraph.sources.base import Model
 from opgraph.sources.ranks import is_pretended
 from opgraph.tracing.base import arguments
@@ -63,6 +63,11 @@ class _Positional(nn.Module):
         return tuple(result.values()) if isinstance(result, dict) else result
 
 
+def _no_backward(*_: Any, **__: Any) -> Any:
+    """A trace of `torch.jit` ends the process where one goes through a checkpoint."""
+    raise RuntimeError("forward runs a backward, which torch.jit does not trace")
+
+
 def fvcore(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Count:
     """https://github.com/facebookresearch/fvcore: handlers of operators of a `torch.jit` trace."""
     from fvcore.nn import FlopCountAnalysis
@@ -70,7 +75,8 @@ def fvcore(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     wrapped = _Positional(model, args, kwargs)
     analysis = FlopCountAnalysis(wrapped, wrapped.tensors())
     analysis.unsupported_ops_warnings(enabled=False).uncalled_modules_warnings(enabled=False)
-    value = int(analysis.total())
+    with replaced(torch.autograd, "_engine_run_backward", _no_backward):
+        value = int(analysis.total())
     heavy = ("attention", "mm", "matmul", "conv", "linear", "lstm", "gru", "rnn", "einsum")
     missed = sorted(o for o in analysis.unsupported_ops() if any(h in o for h in heavy))
     return Count(value, sum(p.numel() for p in model.parameters()), tuple(missed))

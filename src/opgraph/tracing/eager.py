@@ -3,7 +3,6 @@ on real ones where the values of the data decide the path."""
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from opgraph.tracing.state.asking import asking
 from opgraph.tracing.state.copies import copied, ending
 from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.memory import free_bytes
-from opgraph.tracing.state.process import put_back
+from opgraph.tracing.state.process import collect, put_back
 
 
 @turn()
@@ -93,9 +92,10 @@ def _returned(began: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        for free in (lambda: None, gc.collect):
+        for more in (False, True):
             if began is not None and (resident() or 0) - began > _MUCH:
-                free()
+                if more:
+                    collect()
                 give_back()
 
 

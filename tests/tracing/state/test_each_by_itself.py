@@ -22,7 +22,9 @@ SAID = "not all is as it was before the run: AttributeError: it is as it is"
 
 
 class Fixed:
-    """Its value is another object each time, and nobody may set it."""
+    """Its value is another object each time, and nobody may set it; a library's, as it says."""
+
+    __module__ = "torch.fixed"
 
     @property
     def value(self) -> object:

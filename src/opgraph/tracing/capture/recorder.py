@@ -946,7 +946,9 @@ class _Functions(TorchFunctionMode):
                     recorder.refused(func)
                     raise
         if capture.in_node or capture.over or capture.aside:
-            return func(*args, **kwargs)
+            # What a hook runs again, of a checkpoint, is what ran.
+            run = self._runs.get(func, func) if capture.in_hooks else func
+            return run(*args, **kwargs)
         if kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
         run = self._runs.get(func, func)

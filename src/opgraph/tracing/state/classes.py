@@ -23,8 +23,16 @@ import torch
 from torch.utils._pytree import SUPPORTED_NODES
 
 from opgraph.record.identity import identity
+from opgraph.tracing.state.code import looked_for
 from opgraph.tracing.state.holding import LEAVES, MISSING, has_table, ids_of, same_entries, table_of
-from opgraph.tracing.state.packages import COMPILERS, home_of, is_closed, is_opaque, parts_of
+from opgraph.tracing.state.packages import (
+    COMPILERS,
+    are_related,
+    home_of,
+    is_closed,
+    is_opaque,
+    parts_of,
+)
 
 _CLOSED = COMPILERS | {"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
                         "_abc", "typing", "inspect", "_weakref"}  # fmt: skip
@@ -141,8 +149,25 @@ def keeps(cls: type) -> bool:
 
 
 def is_in_python(cls: type) -> bool:
-    """Whether a class was written in Python: its objects have a dictionary, or slots by name."""
-    return any("__dict__" in vars(c) or "__slots__" in vars(c) for c in cls.__mro__[:-1])
+    """Whether a class was written in Python: its objects have a dictionary, or slots by name. One that a
+    package made in C may show a dictionary in its own way (wrapt's, that of what it stands for)."""
+    return any(
+        "__slots__" in vars(c) or ("__dict__" in vars(c) and not _shows_another(c))
+        for c in cls.__mro__[:-1]
+    )
+
+
+def _shows_another(cls: type) -> bool:
+    shown = vars(cls)["__dict__"]
+    return (
+        type(shown) is GetSetDescriptorType
+        and not is_opaque(cls.__module__)
+        and _functions_of(shown)[0] != _functions_of(vars(_WithDictionary)["__dict__"])[0]
+    )
+
+
+class _WithDictionary:
+    """A class that was written in Python."""
 
 
 def is_of_an_extension(cls: type) -> bool:
@@ -162,12 +187,14 @@ _MEMBERS = OfClasses()
 
 def members_of(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[Any]]:
     """The attributes of a class; its methods by name; and its other attributes, with the methods that
-    Python calls by itself. What functions a library of no model's has in its own classes is left out."""
+    Python, or a library whose class it is below, calls by itself. What functions a library of no model's
+    has in its own classes is left out."""
     known: Any = _MEMBERS.of(cls)
     if known is MISSING or not same_entries(known[0], cls.__dict__):
         methods: dict[str, list[Any]] = {}
         others: list[Any] = []
         opaque, closed = is_opaque(cls.__module__), is_closed(cls.__module__)
+        above = [_called_by(c) for c in _above(cls)]
         for name, value in cls.__dict__.items():
             for part in parts_of(value):
                 if type(part) is not FunctionType:
@@ -178,7 +205,8 @@ def members_of(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list
                 closed = closed and is_closed(home)
                 if opaque and is_opaque(home):
                     continue
-                if name.startswith("__") and name not in _UNWANTED:
+                dunder = name.startswith("__")
+                if name not in _UNWANTED if dunder else _is_called(name, above):
                     others.append(part)
                 else:
                     methods.setdefault(name, []).append(part)
@@ -186,6 +214,32 @@ def members_of(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list
         if closed:
             _MEMBERS.keep(cls, known)  # others come and go
     return known  # type: ignore[no-any-return]
+
+
+def _above(cls: type) -> list[type]:
+    """Classes of libraries of which a class is a special case, and whose code calls its methods."""
+    above = [c for c in cls.__mro__[1:-1] if is_closed(c.__module__)]
+    return [c for c in above if not are_related(c.__module__, cls.__module__)]
+
+
+def _called_by(cls: type) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names of the methods of a library's class, which its code may call where classes below it have
+    others; and how those begin that it calls by a name which it makes (`visit_Name`)."""
+    known: Any = _CALLED_BY.of(cls)
+    if known is MISSING:
+        functions = (p for value in vars(cls).values() for p in parts_of(value))
+        codes = [f.__code__ for f in functions if type(f) is FunctionType]
+        texts = {t for code in codes if looked_for(code) for t in code.co_consts if type(t) is str}
+        known = frozenset(vars(cls)), tuple(t for t in texts if t.isidentifier() and t[-1] == "_")
+        _CALLED_BY.keep(cls, known)
+    return known  # type: ignore[no-any-return]
+
+
+_CALLED_BY = OfClasses()
+
+
+def _is_called(name: str, above: list[tuple[frozenset[str], tuple[str, ...]]]) -> bool:
+    return any(name in names or name.startswith(begins) for names, begins in above)
 
 
 def registered(cls: type) -> tuple[Any, ...]:
@@ -236,13 +290,17 @@ _POINTER = ctypes.sizeof(ctypes.c_void_p)
 def _only_gives(slot: Any) -> bool:
     """Whether a descriptor of C has a function that gets and none that sets (`PyGetSetDef`): Python says so
     only where somebody sets it."""
-    if type(slot) is not GetSetDescriptorType:
-        return False
-    behind = (
-        id(slot) + object.__basicsize__ + 3 * _POINTER
-    )  # its class and its two names come before
-    functions = ctypes.c_void_p.from_address(behind).value
-    return functions is None or not ctypes.c_void_p.from_address(functions + 2 * _POINTER).value
+    return type(slot) is GetSetDescriptorType and not _functions_of(slot)[1]
+
+
+def _functions_of(slot: GetSetDescriptorType) -> tuple[int | None, int | None]:
+    """Where the functions of such a descriptor are that get and set."""
+    at = id(slot) + object.__basicsize__ + 3 * _POINTER  # its class and its two names come before
+    found = ctypes.c_void_p.from_address(at).value
+    if found is None:
+        return None, None
+    gets, sets = (ctypes.c_void_p.from_address(found + n * _POINTER) for n in (1, 2))
+    return gets.value, sets.value
 
 
 def has_part_in_c(value: Any) -> bool:

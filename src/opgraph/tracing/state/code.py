@@ -90,6 +90,8 @@ def named_in(code: CodeType) -> Names:
             if type(constant) is CodeType:
                 for own, inner in zip(found, named_in(constant), strict=True):
                     own.update(inner)
+        if code.co_varnames[:1] == ("cls",) and code.co_argcount:
+            names.add("__class__")
         if _IMPORTS.search(code.co_code[::2]):
             names.add("__package__")
         known = _NAMED[identity(code)] = code, Names(*map(frozenset, found))

@@ -8,7 +8,8 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from itertools import chain
+from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import Any
 
 from opgraph.record.identity import identity
@@ -26,14 +27,21 @@ _HOMES = ("builtins", "itertools", "_collections", "collections", "array")
 """Where they are; those over deques name another module from Python 3.13 on."""
 _OF_TEE = (itertools.tee, getattr(itertools, "_tee_dataobject", None))
 """What `tee` gives, and what these have in common: what was read and not all of them have passed."""
-_FRAMES = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
-"""Functions that wait to go on, by the attribute that has their variables."""
+_FRAMES = {GeneratorType: "gi", CoroutineType: "cr", AsyncGeneratorType: "ag"}
+"""Functions that wait to go on, by how the attributes begin that have their code and their variables."""
+
+
+def waiting_code(item: Any) -> tuple[CodeType, dict[str, Any]] | None:
+    """What a function runs that waits to go on, and its globals."""
+    of = _FRAMES.get(type(item))
+    frame = None if of is None else getattr(item, f"{of}_frame")
+    return None if frame is None else (getattr(item, f"{of}_code"), frame.f_globals)
 
 
 def drawn_from(item: Any) -> tuple[Any, ...]:
     """What an iterator of Python's own goes through: lists, other iterators, functions."""
     if type(item) in _FRAMES:
-        return _place(item)[1:]
+        return tuple(gc.get_referents(item))
     return tuple(_flat(_reduced(item)))
 
 
@@ -43,6 +51,10 @@ class Copies:
     def __init__(self, items: list[Any]) -> None:
         self._items = items
         self._before = [_place(item) for item in items]
+        waiting = (item for item in items if type(item) in _FRAMES)
+        self._within = {
+            identity(item): [*map(identity, gc.get_referents(item))] for item in waiting
+        }
         self.of: dict[int, Any] = {}
         with _unwarned():
             for item in items:
@@ -64,9 +76,13 @@ class Copies:
         return self.of[identity(item)]
 
     def advanced(self) -> Iterator[Remark]:
-        """What is to be said of iterators that are not where they were."""
-        for item, before in zip(self._items, self._before, strict=True):
-            if not _same(_place(item), before):
+        """What is to be said of iterators that are not where they were, but for those that one of these
+        waits for."""
+        pairs = zip(self._items, self._before, strict=True)
+        gone = [item for item, before in pairs if not _same(_place(item), before)]
+        within = {part for item in gone for part in self._within.get(identity(item), ())}
+        for item in gone:
+            if identity(item) not in within:
                 name = getattr(item, "__qualname__", type(item).__name__)
                 text = f"forward took items from an iterator ({name}): that cannot be taken back"
                 yield Remark("state", text)
@@ -94,8 +110,11 @@ def _reduced(item: Any) -> tuple[Any, ...]:
 def _place(item: Any) -> tuple[Any, ...]:
     """Where an iterator is, as far as it says."""
     if type(item) in _FRAMES:
-        frame = getattr(item, _FRAMES[type(item)])
-        return () if frame is None else (frame.f_lasti, *frame.f_locals.values())
+        frame = getattr(item, f"{_FRAMES[type(item)]}_frame")
+        if frame is None:
+            return ()
+        through = (part for part in gc.get_referents(item) if _is_made_anew(type(part)))
+        return (frame.f_lasti, *frame.f_locals.values(), *chain.from_iterable(map(_place, through)))
     return tuple(_flat(_reduced(item)))
 
 

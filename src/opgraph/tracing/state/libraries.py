@@ -255,7 +255,11 @@ def _kept_by(value: Any) -> Iterator[tuple[dict[str, Any], str | None]]:
     and its helpers assign, the containers that they fill, objects of its package's own classes, also of
     which they are methods, what classes that they name keep, loggers; of one with a cache, that; and what a
     decorator keeps with the function that it was given."""
-    yield from _kept_with(*_behind(value))
+    *above, last = _behind(value)
+    if above or type(last) is not FunctionType:
+        yield from _kept_with(*above, last)
+    else:
+        yield from _of(last)[0]
 
 
 def around(function: FunctionType) -> tuple[_Within, _Read]:
@@ -263,6 +267,17 @@ def around(function: FunctionType) -> tuple[_Within, _Read]:
     name it may have, or one that somebody holds. And what it may give them to change."""
     if is_opaque(function.__globals__.get("__name__")):
         return [], []
+    return _of(function)
+
+
+def _of(function: FunctionType) -> tuple[_Within, _Read]:
+    """What a function of a library keeps, and what it may give, as it was looked up when there were as many
+    modules, and as much in its own."""
+    return _looked_up_of(function, len(sys.modules), len(function.__globals__))
+
+
+@functools.lru_cache(maxsize=4096)
+def _looked_up_of(function: FunctionType, _: int, __: int) -> tuple[_Within, _Read]:
     return list(_kept_with(function)), list(_read_with(function))
 
 
@@ -303,7 +318,7 @@ def _read_by(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
     somebody, or a part of it, who changes that: what may be no function, class or module."""
     function = _behind(value)[-1]
     if type(function) is FunctionType and not is_opaque(function.__globals__.get("__name__")):
-        yield from _read_with(function)
+        yield from _of(function)[1]
 
 
 def _read_with(function: FunctionType) -> Iterator[tuple[dict[str, Any], str]]:

@@ -83,19 +83,25 @@ def are_related(one: Any, other: Any) -> bool:
     )
 
 
+def module_of(space: dict[str, Any]) -> Any:
+    """The name of the module whose globals these are; an empty one, which no library has, of those that
+    somebody made for a text to run in (`exec`)."""
+    return space.get("__name__", "")
+
+
 def home_of(function: FunctionType) -> Any:
     """The name of the module whose code a function runs: its own, or, of one that a library made of
     others, the first of theirs that is of no library."""
     found = [function]
     for each in found:
-        name = each.__globals__.get("__name__")
+        name = module_of(each.__globals__)
         if not is_closed(name):
             return name
         for cell in each.__closure__ or ():
             held = slot_value(CONTENTS, cell)
             if type(held) is FunctionType and held not in found:
                 found.append(held)
-    return function.__globals__.get("__name__")
+    return module_of(function.__globals__)
 
 
 def parts_of(value: Any) -> tuple[Any, ...]:

@@ -382,13 +382,23 @@ def modes_around() -> list[Any]:
     ]
 
 
+def collect(generation: int = 2) -> None:
+    """Look for what is held by itself alone. Who listens to Python's collector is not told of opgraph's."""
+    told, gc.callbacks[:] = gc.callbacks[:], []
+    try:
+        gc.collect(generation)
+    finally:
+        gc.callbacks[:0] = told
+
+
 def unnamed() -> Iterator[Any]:
-    """What runs in a forward or a backward that no code of it has to name: hooks of everything, modes that
-    are on, the loop of asyncio that runs, the thread and the process where there is no other thread that
-    keeps things in them, and the functions that operators are made of in Python, as far as torch keeps
-    them."""
+    """What runs in a forward or a backward that no code of it has to name: hooks of everything, of
+    Python's collector of garbage, modes that are on, the loop of asyncio that runs, the thread and
+    the process where there is no other thread that keeps things in them, and the functions that operators
+    are made of in Python, as far as torch keeps them."""
     yield from _HOOKS
     yield _saved_tensors()
+    yield from gc.callbacks
     yield from modes_around()
     yield from around()
     if undisturbed():

@@ -3,6 +3,7 @@ containers, closures, classes, and the globals that the code names which may run
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import io
@@ -14,7 +15,7 @@ from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
@@ -90,7 +91,7 @@ from opgraph.tracing.state.holding import (
     slot_value,
     table_of,
 )
-from opgraph.tracing.state.iterators import drawn_from, is_iterator
+from opgraph.tracing.state.iterators import drawn_from, is_iterator, waiting_code
 from opgraph.tracing.state.libraries import around, present_in, put_in
 from opgraph.tracing.state.packages import (
     COMPILERS,
@@ -98,6 +99,7 @@ from opgraph.tracing.state.packages import (
     is_closed,
     is_installed,
     is_opaque,
+    module_of,
 )
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.speaking import Own, behind, ending, going_with, says_the_same
@@ -114,6 +116,7 @@ _MANY = 20_000
 _ALONE = LEAVES.union(ids_of((FunctionType, staticmethod, classmethod, frozenset, type, ABCMeta)))
 """Types of what classes have that holds nothing which they keep."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
+_SHOWING = (MappingProxyType, staticmethod, classmethod, slice, torch.TypedStorage, *_VIEWS)
 _IN_ORDER = (list, deque, set)
 _FACTORY: Any = vars(defaultdict)["default_factory"]
 _OF_CLASSES = tuple(vars(type)[n] for n in ("__name__", "__qualname__", "__bases__"))
@@ -140,7 +143,7 @@ _VALUED = (Tensor, torch.Generator, random.Random, bytearray, array)
 _METHODS = METHODS_IN_C.union(ids_of((MethodType,)))
 _HOLDING = frozenset({"weakref", "_weakrefset"})
 """Where the classes are from whose objects hold others weakly."""
-_CALLED = frozenset("forward backward setup_context vjp jvp vmap".split())
+_CALLED = frozenset("forward backward setup_context vjp jvp vmap right_inverse".split())
 """Methods that torch calls by itself: of modules, and of functions that say how they are differentiated."""
 _GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
 """What code names that changes globals as entries of a dictionary."""
@@ -158,6 +161,8 @@ _OF_LAUNCHING = frozenset({"cupy", "pycuda", "cuda"})
 """The packages of which objects do."""
 _OF_FAKES = frozenset({"torch._subclasses.fake_tensor", "torch._subclasses"})
 _MAKING = ("__init__", "__new__", "__post_init__")
+_MAKES = frozenset({"type", "__class__", "replace", "_replace", "evolve"})
+"""What code names that makes another object of a class which it does not name."""
 
 
 @dataclass(slots=True)
@@ -179,6 +184,7 @@ class Reach(Found):
     _for_all: list[type] = field(default_factory=list)
     _read: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     _wholly: dict[int, bool] = field(default_factory=dict)
+    _named: set[int] = field(default_factory=set)
     _told: set[int] = field(default_factory=set)
     _own: bool = True
     _kinds: dict[int, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
@@ -367,10 +373,10 @@ class Reach(Found):
             elif goes is not None:
                 shows = functools.partial(says_the_same, goes, item, goes(item))
             self._of_c.append((item, had, parts, shows))
-        if table is None and in_c:
+        if made is not None or (table is None and in_c):
             self._look(gc.get_referents(item))
-            if says_all(cls) or says_nothing(cls):
-                self.stateful.append(item)
+        if table is None and in_c and (says_all(cls) or says_nothing(cls)):
+            self.stateful.append(item)
         if issubclass(cls, dict):  # others only say that they are one
             self._dict(item)
         elif issubclass(cls, (list, set, deque)):
@@ -494,6 +500,9 @@ class Reach(Found):
     def _iterator(self, item: Any) -> None:
         self.iterators.append(item)
         self._look(drawn_from(item))
+        waits = waiting_code(item)
+        if waits is not None and self._follows(module_of(waits[1]), item):
+            self._code(*waits)
 
     def _shared(self, item: Any) -> None:
         """What other processes have a part of: it is asked, and left as it is."""
@@ -562,6 +571,8 @@ class Reach(Found):
         self.arrays.append(item)
         behind = getattr(item, "base", None)  # of another kind it is a file, say, that is mapped
         self._look((table_of(item),))
+        if issubclass(type(item), ctypes.py_object):
+            self._look(gc.get_referents(item))
         self._look(
             b for b in (behind,) if issubclass(type(b), Tensor) or is_numpys(type(b), "ndarray")
         )
@@ -574,11 +585,18 @@ class Reach(Found):
         says = look_at(item)
         self._functions.append((item, says))
         self._look((says[1], says[2], item.__dict__, *(item.__closure__ or ())))
-        if self._follows(space.get("__name__"), item):
+        if self._follows(module_of(space), item):
             self._code(says[0], space)
-        elif not is_closed(item.__module__) or (self._own and item.__qualname__ == item.__name__):
-            # A library made it of another, or it is a function of a library's module that somebody holds.
-            self._kept(*around(item))
+        elif not is_closed(item.__module__) or self._is_held(item):
+            self._kept(
+                *around(item)
+            )  # a library made it of another, or of its own for whoever holds it
+
+    def _is_held(self, function: FunctionType) -> bool:
+        """Whether a function of a library's module is one that code which is followed may call without
+        naming it."""
+        of_module = function.__qualname__ == function.__name__
+        return self._own and of_module and identity(function) not in self._named
 
     def _cell(self, item: CellType) -> None:
         self._slot(CONTENTS, item)
@@ -616,17 +634,20 @@ class Reach(Found):
                     self._class(value)
             else:
                 found.append(value)
+                self._named.add(identity(value))
         if "globals" in names:
             found += [value for value in space.values() if type(value) is FunctionType]
         self._look(found)
         self._wanted |= names
+        if not names.isdisjoint(_MAKES):
+            self._wanted.update(_MAKING)
         self._parts |= parts
         if not names.isdisjoint(_OF_LOGGERS):
             self._look(Logger.manager.loggerDict.values())
 
     def _own_space(self, space: dict[str, Any]) -> None:
         """The globals of a module of a person's own, whoever sets them and by whatever name."""
-        name = space.get("__name__")
+        name = module_of(space)
         if type(name) is str and not is_closed(name) and identity(space) not in self._globals:
             self._globals[identity(space)] = space, dict(space)
 
@@ -639,8 +660,25 @@ class Reach(Found):
             holder = space.get(root, sys.modules.get(root))
             for part in path[:-1]:  # what would import something, or compute it, is not there yet
                 holder = getattr_static(holder, part, None)
-            if is_loaded(holder) or not issubclass(type(holder), ModuleType):
-                self._attributes.append((holder, path[-1], attribute_of(holder, path[-1])))
+            if self._is_set_by_code(holder, path[-1]):
+                self._look((holder,))
+            elif is_loaded(holder) or not issubclass(type(holder), ModuleType):
+                with suppress(
+                    Exception
+                ):  # what a library has in the place of what is not there yet
+                    found = attribute_of(holder, path[-1])
+                    self._attributes.append((holder, path[-1], found))
+
+    @staticmethod
+    def _is_set_by_code(holder: Any, name: str) -> bool:
+        """Whether code of somebody's own runs where an attribute is set: what that changes is found with
+        the object. To ask for the attribute would run some, too."""
+        cls = type(holder)
+        if is_closed(cls.__module__) and not issubclass(cls, torch.nn.Module):
+            return False
+        found = type(kept_as(cls, name))
+        sets = type(cls.__setattr__) is FunctionType and not issubclass(cls, type)
+        return sets or found is property or type(getattr(found, "__set__", None)) is FunctionType
 
     def _placed(self, places: Iterable[tuple[str, ...]]) -> None:
         """What some code says by a text where it is, for others to set it: an attribute of a module or of a
@@ -938,7 +976,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._context
     if issubclass(cls, (memoryview, *weakref.ProxyTypes)):
         return Reach._stands_for
-    if issubclass(cls, (MappingProxyType, staticmethod, classmethod, torch.TypedStorage, *_VIEWS)):
+    if issubclass(cls, _SHOWING) or is_numpys(cls, "ufunc"):
         return Reach._shown
     if issubclass(cls, ModuleType):
         return None if by_code(cls) else Reach._module_kept
