@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from opgraph.analysis.check.agreement import Reading
 from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError, first_line
-from opgraph.record.turns import replaced, turn
+from opgraph.record.turns import is_mine, replaced, turn
 from opgraph.sources.base import Model
 from opgraph.sources.ranks import is_pretended
 from opgraph.tracing.base import arguments
@@ -63,9 +63,17 @@ class _Positional(nn.Module):
         return tuple(result.values()) if isinstance(result, dict) else result
 
 
-def _no_backward(*_: Any, **__: Any) -> Any:
-    """A trace of `torch.jit` ends the process where one goes through a checkpoint."""
-    raise RuntimeError("forward runs a backward, which torch.jit does not trace")
+def _refused() -> Callable[..., Any]:
+    """What runs no backward here: a trace of `torch.jit` ends the process where one goes through a
+    checkpoint. Other threads run theirs."""
+    run: Any = torch.autograd._engine_run_backward
+
+    def heard(*args: Any, **kwargs: Any) -> Any:
+        if is_mine():
+            raise RuntimeError("forward runs a backward, which torch.jit does not trace")
+        return run(*args, **kwargs)
+
+    return heard
 
 
 def fvcore(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Count:
@@ -75,7 +83,7 @@ def fvcore(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     wrapped = _Positional(model, args, kwargs)
     analysis = FlopCountAnalysis(wrapped, wrapped.tensors())
     analysis.unsupported_ops_warnings(enabled=False).uncalled_modules_warnings(enabled=False)
-    with replaced(torch.autograd, "_engine_run_backward", _no_backward):
+    with replaced(torch.autograd, "_engine_run_backward", _refused()):
         value = int(analysis.total())
     heavy = ("attention", "mm", "matmul", "conv", "linear", "lstm", "gru", "rnn", "einsum")
     missed = sorted(o for o in analysis.unsupported_ops() if any(h in o for h in heavy))

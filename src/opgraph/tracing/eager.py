@@ -3,6 +3,7 @@ on real ones where the values of the data decide the path."""
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from opgraph.tracing.state.asking import asking
 from opgraph.tracing.state.copies import copied, ending
 from opgraph.tracing.state.guard import MEASURED, guarded
 from opgraph.tracing.state.memory import free_bytes
-from opgraph.tracing.state.process import collect, put_back
+from opgraph.tracing.state.process import put_back
 
 
 @turn()
@@ -95,7 +96,7 @@ def _returned(began: int | None) -> Iterator[None]:
         for more in (False, True):
             if began is not None and (resident() or 0) - began > _MUCH:
                 if more:
-                    collect()
+                    gc.collect()
                 give_back()
 
 

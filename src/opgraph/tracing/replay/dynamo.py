@@ -30,7 +30,6 @@ from opgraph.tracing.base import Capture, Outcome, Prepare, Runner, TraceOptions
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.eager import trace_either, trace_fake, trace_real
 from opgraph.tracing.replay.replay import Replay
-from opgraph.tracing.state.process import collect
 
 _OPGRAPH = str(Path(__file__).parents[1]) + "/"
 _NO_LIMIT = 1 << 20
@@ -293,7 +292,7 @@ class _Fragments:
         """The backend: nothing is compiled, the graph is run node by node when its time comes. What the
         compilation of the fragment before left hangs in cycles, and goes first."""
         if self._captured:
-            collect(1)
+            gc.collect(1)
         self._captured = True
         for path, part in gm.named_modules():  # so that a node is known by its name alone
             for node in part.graph.nodes if path and isinstance(part, fx.GraphModule) else ():

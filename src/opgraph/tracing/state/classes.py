@@ -185,14 +185,15 @@ _MEMBERS = OfClasses()
 """What classes of libraries hold, as long as it is the same, and nobody else put something there."""
 
 
-def members_of(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[Any]]:
-    """The attributes of a class; its methods by name; and its other attributes, with the methods that
-    Python, or a library whose class it is below, calls by itself. What functions a library of no model's
-    has in its own classes is left out."""
+def members_of(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[Any], list[Any]]:
+    """The attributes of a class; its methods by name; its other attributes, with the methods that Python
+    calls by itself; and those of its methods that a library may call whose class it is below. What
+    functions a library of no model's has in its own classes is left out."""
     known: Any = _MEMBERS.of(cls)
     if known is MISSING or not same_entries(known[0], cls.__dict__):
         methods: dict[str, list[Any]] = {}
         others: list[Any] = []
+        called: list[Any] = []
         opaque, closed = is_opaque(cls.__module__), is_closed(cls.__module__)
         above = [_called_by(c) for c in _above(cls)]
         for name, value in cls.__dict__.items():
@@ -205,12 +206,13 @@ def members_of(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list
                 closed = closed and is_closed(home)
                 if opaque and is_opaque(home):
                     continue
-                dunder = name.startswith("__")
-                if name not in _UNWANTED if dunder else _is_called(name, above):
+                if name.startswith("__") and name not in _UNWANTED:
                     others.append(part)
-                else:
-                    methods.setdefault(name, []).append(part)
-        known = dict(cls.__dict__), methods, others
+                    continue
+                methods.setdefault(name, []).append(part)
+                if not name.startswith("__") and _is_called(name, above):
+                    called.append(part)
+        known = dict(cls.__dict__), methods, others, called
         if closed:
             _MEMBERS.keep(cls, known)  # others come and go
     return known  # type: ignore[no-any-return]

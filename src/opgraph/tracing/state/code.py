@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from opcode import opmap
 from types import CodeType
 from typing import Any, NamedTuple
@@ -78,19 +78,18 @@ def named_in(code: CodeType) -> Names:
         names, _, said, places = found
         by_text = not names.isdisjoint(_BY_TEXT)
         looks_up = not names.isdisjoint(_LOOKS_UP)
-        for constant in _constants(code.co_consts):
+        places.update(tuple(t.split(".")) for t in _texts(code.co_consts) if _PLACE.fullmatch(t))
+        for constant in code.co_consts:
             if type(constant) is str and constant.isidentifier():
                 said.add(constant)
                 if looks_up:
                     names.add(constant)
-            elif type(constant) is str and _PLACE.fullmatch(constant):
-                places.add(tuple(constant.split(".")))
             if type(constant) is str and (constant in TELLING or by_text):
                 names.add(constant)
             if type(constant) is CodeType:
                 for own, inner in zip(found, named_in(constant), strict=True):
                     own.update(inner)
-        if code.co_varnames[:1] == ("cls",) and code.co_argcount:
+        if code.co_varnames[:1] == ("cls",) and code.co_argcount:  # it may make one of its class
             names.add("__class__")
         if _IMPORTS.search(code.co_code[::2]):
             names.add("__package__")
@@ -98,13 +97,13 @@ def named_in(code: CodeType) -> Names:
     return known[1]
 
 
-def _constants(constants: tuple[Any, ...]) -> Iterator[Any]:
-    """Constants, with those in tuples and sets."""
+def _texts(constants: Iterable[Any]) -> Iterator[str]:
+    """The texts among constants, with those in tuples and sets."""
     for each in constants:
-        if type(each) in (tuple, frozenset):
-            yield from _constants(tuple(each))
-        else:
+        if type(each) is str:
             yield each
+        elif type(each) in (tuple, frozenset):
+            yield from _texts(each)
 
 
 def looked_for(code: CodeType) -> frozenset[str]:

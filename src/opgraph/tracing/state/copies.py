@@ -5,6 +5,7 @@ ends is heard. Afterwards all is as before the first copy."""
 from __future__ import annotations
 
 import copy
+import gc
 import sys
 import weakref
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from opgraph.tracing.state.effects import alone
 from opgraph.tracing.state.guard import COPYING, guarded, plainly
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.leaks import settle
-from opgraph.tracing.state.process import collect
 from opgraph.tracing.state.reach import Reach
 
 
@@ -139,6 +139,6 @@ def _end(among: list[_Copied], error: BaseException | None, around: BaseExceptio
         left = [made for of in among for made in of.end()]
         settle(error, (around,))
         if any(made() is not None for made in left):
-            collect()
+            gc.collect()
     for of in reversed(among):
         of.back()

@@ -5,6 +5,7 @@ What could not be brought back is remarked on."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import sys
 import weakref
@@ -47,7 +48,6 @@ from opgraph.tracing.state.memory import free_bytes
 from opgraph.tracing.state.process import (
     Settings,
     cast_anew,
-    collect,
     compute_anew,
     modes_around,
     set_back,
@@ -125,7 +125,7 @@ class Guard:
         stand_in: bool = False,
         called: Iterable[str] = (),
     ) -> None:
-        collect(1)  # what ends now is nothing that the run did
+        gc.collect(1)  # what ends now is nothing that the run did
         self._device = device
         self.remarks: list[Remark] = []
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id

@@ -40,7 +40,7 @@ def kinds_of(items: Iterable[Any]) -> Iterator[int]:
 
 LEAVES = frozenset(ids_of((
     int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
-    torch.layout, torch.memory_format, range, type(Ellipsis), property, CodeType,
+    torch.layout, torch.memory_format, range, slice, type(Ellipsis), property, CodeType,
     GenericAlias, type(Callable[..., None]), UnionType, GetSetDescriptorType, MemberDescriptorType,
     MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType,
 )))  # fmt: skip
@@ -136,17 +136,20 @@ def answers_by_code(key: Any) -> bool:
     return type(type(key).__hash__) is FunctionType
 
 
+_OWN_TABLE: Any = ctypes.pythonapi.PyObject_GenericGetDict
+_OWN_TABLE.restype, _OWN_TABLE.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
+"""What gives the dictionary of any object of Python's, whatever its class shows."""
+
+
 def table_of(item: Any) -> Any:
     """The dictionary that an object has its attributes in, without code of its class; None where there is
-    none. Raises where the class hides it."""
+    none, also where the class shows another, which it is not asked for."""
     cls: Any = type(item)
     for each in cls.__mro__:
         if "__dict__" in (members := vars(each)):
             if type(members["__dict__"]) in (GetSetDescriptorType, MemberDescriptorType):
                 break
-            if cls.__dictoffset__:
-                raise TypeError("it shows another one")
-            return None
+            return _OWN_TABLE(item, None) if cls.__dictoffset__ else None
     try:  # what is in C alone: `__getattr__` may be anybody's
         return (object if by_code(cls) else cls).__getattribute__(item, "__dict__")
     except AttributeError:

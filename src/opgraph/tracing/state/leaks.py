@@ -24,7 +24,6 @@ from opgraph.record.errors import OpgraphError
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
 from opgraph.tracing.fake.types import graded, unasked
-from opgraph.tracing.state.process import collect
 from opgraph.tracing.state.signals import Signalled
 
 _STEPS = 5
@@ -65,7 +64,7 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
         waiting += _CAUSE.__get__(each), _CONTEXT.__get__(each)
     if backward:
         _end_backward()
-    collect(1)
+    gc.collect(1)
 
 
 _WHERE, _CAUSE, _CONTEXT, _HELD = (
@@ -114,7 +113,7 @@ def leaks(heard: Callable[[], bool], modes: Modes) -> Iterator[Remark]:
 
     if not modes or not alive():
         return
-    collect(0)  # what the run has made, and is only held by itself
+    gc.collect(0)  # what the run has made, and is only held by itself
     if not alive():
         return
     symbols, fakes, gradients = _left(modes)
@@ -136,7 +135,7 @@ Left = list[Callable[[], Any]]
 def _left(modes: Modes) -> tuple[Left, Left, Left]:
     """The symbols and the fake tensors that live on, and the other tensors that have a gradient. All that
     there is, millions of objects, is gone through once."""
-    collect()
+    gc.collect()
     there = gc.get_objects()
     kinds = {id(kind) for kind in (*_SYMBOLS, *_kinds(torch.Tensor))}
     found = list(compress(there, map(kinds.__contains__, map(id, map(type, there)))))
@@ -175,7 +174,7 @@ def _healed(left: Left, gradients: Left) -> tuple[list[str], list[str]]:
         if again or not taken:  # another look would find the same
             break
         if _alive(left):
-            collect()
+            gc.collect()
     return healed, kept if healed or kept else ["something that Python does not show"]
 
 

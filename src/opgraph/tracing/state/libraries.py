@@ -271,13 +271,28 @@ def around(function: FunctionType) -> tuple[_Within, _Read]:
 
 
 def _of(function: FunctionType) -> tuple[_Within, _Read]:
-    """What a function of a library keeps, and what it may give, as it was looked up when there were as many
-    modules, and as much in its own."""
-    return _looked_up_of(function, len(sys.modules), len(function.__globals__))
+    """What a function of a library keeps, and what it may give: looked up once for what there is of a kind
+    where it and its helpers name something."""
+    return _looked_up_of(function, _kinds_named(function))
+
+
+def _kinds_named(function: FunctionType) -> tuple[int, ...]:
+    """What kinds of things there are, by the ids of their classes."""
+    places = _named_by(function)
+    return tuple(id(type(space.get(name, _KEPT))) for space, names in places for name in names)
+
+
+_KEPT = object()
 
 
 @functools.lru_cache(maxsize=4096)
-def _looked_up_of(function: FunctionType, _: int, __: int) -> tuple[_Within, _Read]:
+def _named_by(function: FunctionType) -> list[tuple[dict[str, Any], list[str]]]:
+    """Where a function of a library and its helpers may name something: their globals."""
+    return [(f.__globals__, sorted(named_in(f.__code__).all)) for f in _helpers(function)[0]]
+
+
+@functools.lru_cache(maxsize=4096)
+def _looked_up_of(function: FunctionType, _: tuple[int, ...]) -> tuple[_Within, _Read]:
     return list(_kept_with(function)), list(_read_with(function))
 
 

@@ -86,7 +86,7 @@ def are_related(one: Any, other: Any) -> bool:
 def module_of(space: dict[str, Any]) -> Any:
     """The name of the module whose globals these are; an empty one, which no library has, of those that
     somebody made for a text to run in (`exec`)."""
-    return space.get("__name__", "")
+    return space.get("__name__") or ""
 
 
 def home_of(function: FunctionType) -> Any:

@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from contextvars import Context, copy_context
 from copy import copy
 from functools import partial
-from inspect import getattr_static
 from multiprocessing.process import current_process
 from operator import attrgetter
 from typing import Any
@@ -39,7 +38,7 @@ from torch.utils import _python_dispatch as dispatching
 from opgraph.record.remarks import leave
 from opgraph.record.turns import turn
 from opgraph.tracing.state.effects import undisturbed
-from opgraph.tracing.state.holding import loaded
+from opgraph.tracing.state.holding import MISSING, loaded, same_entries, table_of
 from opgraph.tracing.state.loops import around
 from opgraph.tracing.state.randoms import Drawn, draw_on, drawn, drawn_by_python
 from opgraph.tracing.state.signals import SIGNALS, held
@@ -380,15 +379,6 @@ def modes_around() -> list[Any]:
         *_get_current_function_mode_stack(),
         *dispatching._get_current_dispatch_mode_stack(),
     ]
-
-
-def collect(generation: int = 2) -> None:
-    """Look for what is held by itself alone. Who listens to Python's collector is not told of opgraph's."""
-    told, gc.callbacks[:] = gc.callbacks[:], []
-    try:
-        gc.collect(generation)
-    finally:
-        gc.callbacks[:0] = told
 
 
 def unnamed() -> Iterator[Any]:
@@ -820,11 +810,15 @@ def _patched_back(mock: Any, before: list[Any]) -> None:
 
 
 def _is_patched(patch: Any) -> bool:
-    """Whether a patch is on: an attribute, or entries of a dictionary, are what it made them."""
+    """Whether a patch is on: an attribute, or a dictionary, is not as it was before."""
     says = vars(patch)
-    if "target" in says and "temp_original" in says:
-        return getattr_static(says["target"], says["attribute"], None) is not says["temp_original"]
-    return says.get("_original") is not None
+    if says.keys() >= {"target", "temp_original", "is_local"}:
+        there = (table_of(says["target"]) or {}).get(says["attribute"], MISSING)
+        return there is not (says["temp_original"] if says["is_local"] else MISSING)
+    before, now = says.get("_original"), says.get("in_dict")
+    if type(before) is type(now) is dict:
+        return not same_entries(now, before)
+    return before is not None
 
 
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (

@@ -116,7 +116,7 @@ _MANY = 20_000
 _ALONE = LEAVES.union(ids_of((FunctionType, staticmethod, classmethod, frozenset, type, ABCMeta)))
 """Types of what classes have that holds nothing which they keep."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
-_SHOWING = (MappingProxyType, staticmethod, classmethod, slice, torch.TypedStorage, *_VIEWS)
+_SHOWING = (MappingProxyType, staticmethod, classmethod, torch.TypedStorage, *_VIEWS)
 _IN_ORDER = (list, deque, set)
 _FACTORY: Any = vars(defaultdict)["default_factory"]
 _OF_CLASSES = tuple(vars(type)[n] for n in ("__name__", "__qualname__", "__bases__"))
@@ -162,7 +162,7 @@ _OF_LAUNCHING = frozenset({"cupy", "pycuda", "cuda"})
 _OF_FAKES = frozenset({"torch._subclasses.fake_tensor", "torch._subclasses"})
 _MAKING = ("__init__", "__new__", "__post_init__")
 _MAKES = frozenset({"type", "__class__", "replace", "_replace", "evolve"})
-"""What code names that makes another object of a class which it does not name."""
+"""What code names that may make another object of a class which it does not name."""
 
 
 @dataclass(slots=True)
@@ -192,6 +192,8 @@ class Reach(Found):
     _wanted: set[str] = field(default_factory=set)
     _parts: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
+    _called: list[Any] = field(default_factory=list)
+    _makes: bool = False
     _homes: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
     _common_names: dict[str, Any] = field(default_factory=dict)
@@ -209,6 +211,7 @@ class Reach(Found):
         with torch._C.DisableTorchFunctionSubclass():  # classes of tensors are not told
             found._look(roots)
             found._follow()
+            found._follow_called()
             found._end()
         return found
 
@@ -224,6 +227,7 @@ class Reach(Found):
             if not names.isdisjoint(named_in(code).all):
                 late._code(code, space)
         late._follow()
+        late._follow_called()
         late._end()
         self.tells_fakes, self.complete = late.tells_fakes, late.complete
         return late
@@ -241,6 +245,7 @@ class Reach(Found):
         self._for_all.clear()
         self._read.clear()
         self._follow()
+        self._follow_called()
         self.tells_fakes = tells  # what libraries keep is not what the model says
         for holder, names in self._libraries.values():
             table = vars(holder)
@@ -266,6 +271,20 @@ class Reach(Found):
                         self._class(type(item))
                 except Exception:  # noqa: BLE001  (objects may answer as they like)
                     self.complete = False
+
+    def _follow_called(self) -> None:
+        """Look at methods that libraries may call, and what makes objects of classes that no code names.
+        Whether these tell fake tensors is not asked: most never run in a forward."""
+        tells = self.tells_fakes
+        while self._called or self._makes:
+            if self._makes:
+                self._wanted.update(_MAKING)
+                self._makes = False
+            called = self._called.copy()
+            self._called.clear()
+            self._look(called)
+            self._follow()
+        self.tells_fakes = tells
 
     def _call_methods(self) -> bool:
         """Look at the methods that code names which was found since. Whether there are any."""
@@ -639,8 +658,7 @@ class Reach(Found):
             found += [value for value in space.values() if type(value) is FunctionType]
         self._look(found)
         self._wanted |= names
-        if not names.isdisjoint(_MAKES):
-            self._wanted.update(_MAKING)
+        self._makes |= not (names.isdisjoint(_MAKES) or self._wanted.issuperset(_MAKING))
         self._parts |= parts
         if not names.isdisjoint(_OF_LOGGERS):
             self._look(Logger.manager.loggerDict.values())
@@ -687,7 +705,8 @@ class Reach(Found):
             holder: Any = sys.modules.get(root)
             for part in path:
                 holder = getattr_static(holder, part, None)
-            if is_loaded(holder) or issubclass(type(holder), type):
+            of = is_loaded(holder) or issubclass(type(holder), type)
+            if of and not self._is_set_by_code(holder, name):
                 self._attributes.append((holder, name, attribute_of(holder, name)))
 
     def _kept(
@@ -849,12 +868,13 @@ class Reach(Found):
             if each.__flags__ & IMMUTABLE:
                 continue
             self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
-            members, methods, others = members_of(each)
+            members, methods, others, called = members_of(each)
             self._look(registered(each))
             self._classes.append((each, members))
             if methods:
                 self._methods.append((methods, set(), set()))
             self._look(others)
+            self._called += called
 
     def _method(self, item: MethodType) -> None:
         self._look((item.__self__, item.__func__))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from operator import attrgetter, is_
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from opgraph.tracing.state.holding import (
     holds,
     ids_of,
     in_space,
+    is_loaded,
     same_entries,
     shown_in_c,
     slot_value,
@@ -267,7 +269,7 @@ def partial_back(found: tuple[Any, tuple[Any, ...]]) -> None:
 def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> Gone | None:
     """What there was under a name in the globals of a module, or as an attribute."""
     holder, name, value = found
-    if (now := look(holder, name)) is value or (value is MISSING and _is_imported(now)):
+    if (now := look(holder, name)) is value or (value is MISSING and _is_part(holder, name, now)):
         return None
     if look is in_space:
         holder.pop(name) if value is MISSING else holder.update({name: value})
@@ -286,6 +288,15 @@ def _new_in(space: dict[str, Any], before: dict[str, Any]) -> list[str]:
         *(n for n, v in before.items() if space.get(n, MISSING) is not v),
         *(n for n, v in space.items() if n not in before and not _is_imported(v)),
     ]
+
+
+def _is_part(holder: Any, name: str, value: Any) -> bool:
+    """Whether it is a module within a package, which has it since somebody imported it."""
+    return (
+        issubclass(type(holder), ModuleType)
+        and is_loaded(value)
+        and vars(value).get("__name__") == f"{vars(holder).get('__name__')}.{name}"
+    )
 
 
 def _is_imported(value: Any) -> bool:
