@@ -17,7 +17,6 @@ from opgraph.record.errors import InputError, OpgraphError, TraceError, first_li
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
 from opgraph.results import Costed, Measured, Profile, load
-from opgraph.tracing.parts import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +156,7 @@ def recording(model: nn.Module) -> Iterator[Recording]:
     def trace(example: Example, mode: str, optimizer: str) -> ProfileRecord:
         known = optimizer.lower() if optimizer.lower() in OPTIMIZERS else "adamw"
         train: dict[str, Any] = {"mode": mode, "optimizer": known} if mode == "train" else {}
-        where = next((p.device for p in parameters_of(model)), None)
+        where = next((p.device for p in model.parameters()), None)
         target = "cpu" if where is None else _target(where)
         built = Built(model, ModelInfo(type(model).__name__))
         return complete(profile_model(built, example, Options(target=target, **train)))

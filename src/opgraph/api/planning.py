@@ -28,7 +28,6 @@ from opgraph.record.errors import InputError, OpgraphError, first_line
 from opgraph.record.layout import Layout
 from opgraph.record.units import size
 from opgraph.results import Plan, ServingPlan
-from opgraph.tracing.parts import parameters_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -123,7 +122,7 @@ class _Search:
         self.progress = progress
         self.whole: Model = resolved(model, plain)
         self.few, self.blocks, self.counts = thinned(self.whole, _LAYERS)
-        self.weights = sum(p.numel() * p.element_size() for p in parameters_of(self.whole.module))
+        self.weights = sum(p.numel() * p.element_size() for p in self.whole.module.parameters())
         self.samples: dict[Any, Sample | str] = {}
         self.uncut: dict[Any, str] = {}
         self.known: dict[Any, Any] = {}
@@ -351,7 +350,7 @@ class _Search:
 
     def _assumed(self) -> tuple[str, ...]:
         """What the figures take for granted."""
-        dtypes = {str(p.dtype).removeprefix("torch.") for p in parameters_of(self.whole.module)}
+        dtypes = {str(p.dtype).removeprefix("torch.") for p in self.whole.module.parameters()}
         kept = " and ".join(sorted(dtypes))
         plain = "" if dtypes == {"float32"} else "; copies of them in float32 are not counted"
         between = self.count > self.device.node
