@@ -152,11 +152,12 @@ def recording(model: nn.Module) -> Iterator[Recording]:
     from opgraph.measuring.recording import Follower
     from opgraph.record.profile import ModelInfo
     from opgraph.sources.base import Model as Built
+    from opgraph.tracing.parts import parameters_of
 
     def trace(example: Example, mode: str, optimizer: str) -> ProfileRecord:
         known = optimizer.lower() if optimizer.lower() in OPTIMIZERS else "adamw"
         train: dict[str, Any] = {"mode": mode, "optimizer": known} if mode == "train" else {}
-        where = next((p.device for p in model.parameters()), None)
+        where = next((p.device for p in parameters_of(model)), None)
         target = "cpu" if where is None else _target(where)
         built = Built(model, ModelInfo(type(model).__name__))
         return complete(profile_model(built, example, Options(target=target, **train)))

@@ -116,13 +116,16 @@ class _Search:
         progress: Callable[[str], None], ordered: bool = False,
     ) -> None:  # fmt: skip
         from opgraph.tracing.modes.layouts import thinned
+        from opgraph.tracing.parts import parameters_of
 
         self.ordered = ordered  # the schedule is given, be it the usual one
         self.plain, self.given, self.count, self.device = plain, given, count, device
         self.progress = progress
         self.whole: Model = resolved(model, plain)
         self.few, self.blocks, self.counts = thinned(self.whole, _LAYERS)
-        self.weights = sum(p.numel() * p.element_size() for p in self.whole.module.parameters())
+        parameters = parameters_of(self.whole.module)
+        self.weights = sum(p.numel() * p.element_size() for p in parameters)
+        self.dtypes = {str(p.dtype).removeprefix("torch.") for p in parameters}
         self.samples: dict[Any, Sample | str] = {}
         self.uncut: dict[Any, str] = {}
         self.known: dict[Any, Any] = {}
@@ -350,9 +353,8 @@ class _Search:
 
     def _assumed(self) -> tuple[str, ...]:
         """What the figures take for granted."""
-        dtypes = {str(p.dtype).removeprefix("torch.") for p in self.whole.module.parameters()}
-        kept = " and ".join(sorted(dtypes))
-        plain = "" if dtypes == {"float32"} else "; copies of them in float32 are not counted"
+        kept = " and ".join(sorted(self.dtypes))
+        plain = "" if self.dtypes == {"float32"} else "; copies of them in float32 are not counted"
         between = self.count > self.device.node
         apart = any(key[3] > 1 for key in self.samples)
         return (
