@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _csv
 import _thread
 import asyncio
 import atexit
@@ -198,6 +199,8 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "called at the end": (lambda f: atexit.unregister(said),
                           ["wants no more to be called at the end said"]),
     "dialect": (lambda f: csv.register_dialect("opgraph"), ["registered a dialect opgraph"]),
+    "no dialect": (lambda f: (_csv.register_dialect("other"), csv.unregister_dialect("other")),
+                   ["unregistered the dialect other"]),
     "finalizer": (lambda f: weakref.finalize(Abstract, lambda: None),
                   ["left what is called at the end of ABCMeta"]),
     "warnings of vmap": (lambda f: torch._C._functorch._set_vmap_fallback_warning_enabled(True),

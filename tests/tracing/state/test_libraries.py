@@ -29,6 +29,7 @@ import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from dateutil import tz
 from duckdb.experimental.spark.sql.types import DataTypeSingleton, DateType
+from tests.tracing.state.using import Using
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AttentionInterface
@@ -81,20 +82,6 @@ def test_no_logger_is_made_for_a_library_that_is_not_imported() -> None:
 
 
 X = torch.ones(2, 8)
-
-
-class Using(nn.Module):
-    """Uses a library, and then runs a layer."""
-
-    def __init__(self, use: Callable[[], Any], values: bool) -> None:
-        super().__init__()
-        self.layer = nn.Linear(8, 8)
-        self.use, self.values = use, values
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.use()
-        y = self.layer(x)
-        return y * y.sum().item() if self.values else y
 
 
 def _accelerated() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.tracing.state.using import Using
 from torch import Tensor, nn
 from torch.distributions import constraints, transforms
 from torch.nn.utils import parametrize
@@ -27,24 +28,10 @@ from torch.utils.data import DataLoader, RandomSampler
 
 import opgraph
 
-X = torch.ones(2, 4)
+X = torch.ones(2, 8)
 NOTED: list[Any] = []
 KEPT: dict[str, list[Any]] = {"names": []}
 log = logging.getLogger("opgraph_tested.unnamed")
-
-
-class Using(nn.Module):
-    """Uses something, and then runs a layer."""
-
-    def __init__(self, use: Callable[[], Any], values: bool = False) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.use, self.values = use, values
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.use()
-        y = self.layer(x)
-        return y * y.sum().item() if self.values else y
 
 
 class Collects(logging.Handler):
@@ -162,7 +149,7 @@ def notes(*given: Any) -> Any:
 
 
 RESETS, ANOTHER = Resets(4, 4), Resets(4, 4)
-PARAMETRIZED = nn.Linear(4, 4)
+PARAMETRIZED = nn.Linear(8, 8)
 parametrize.register_parametrization(PARAMETRIZED, "weight", Halves())
 CARRY, NODE, DOUBLES, PUTS, PARSES = Carry(), Node(), Doubles(), Puts(), Parses()
 OVER = np.frompyfunc(notes, 1, 1)
@@ -235,7 +222,7 @@ class Steps(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layer = nn.Linear(4, 4)
+        self.layer = nn.Linear(8, 8)
         self.optimizer = torch.optim.SGD(self.layer.parameters(), 0.1)
         NOTED.clear()
         self.schedule = Slower(self.optimizer)
@@ -423,7 +410,7 @@ def test_a_backward_in_forward_through_a_checkpoint_with_dropout(
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Linear(4, 4)
+            self.layer = nn.Linear(8, 8)
 
         def _part(self, x: Tensor) -> Tensor:
             return nn.functional.dropout(self.layer(x))
@@ -476,7 +463,7 @@ class Loads(nn.Linear):
 
 
 def test_methods_that_no_code_calls_do_not_make_a_run_real() -> None:
-    profile = opgraph.profile(Loads(4, 4), X)
+    profile = opgraph.profile(Loads(8, 8), X)
     assert not any("real tensors" in each.text for each in profile.remarks)
     assert not profile.model.notes
 
@@ -487,3 +474,96 @@ def test_a_module_that_a_forward_puts_into_another_is_gone() -> None:
 
     opgraph.profile(Using(use), X)
     assert not hasattr(nn.functional, "mine")
+
+
+class NotesTensor(Tensor):
+    __slots__ = ("note",)
+
+
+class NotesWeight(nn.Parameter):
+    __slots__ = ("note",)
+
+
+class NotesArray(np.ndarray[Any, Any]):
+    __slots__ = ("note",)
+
+
+class NotesQueue(Queue[Any]):
+    __slots__ = ("note",)
+
+
+class NotesEvent(threading.Event):
+    __slots__ = ("note",)
+
+
+class Counted(nn.Module):
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.held = held
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        (x if self.held is None else self.held).note.append("ran")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.ones(2).as_subclass(NotesTensor),
+        lambda: NotesWeight(torch.ones(2)),
+        lambda: np.ones(2).view(NotesArray),
+        NotesQueue,
+        NotesEvent,
+    ],
+    ids=["tensor", "weight", "array", "queue", "event"],
+)
+@pytest.mark.parametrize("new", [False, True], ids=["in place", "another"])
+def test_slots_of_what_has_values_or_threads(made: Callable[[], Any], new: bool) -> None:
+    held = made()
+    held.note = note = []
+    model = Counted(held)
+    if new:
+        model.register_forward_hook(lambda m, x, y: setattr(m.held, "note", [*m.held.note, 1]))
+    profile = opgraph.profile(model, X)
+    assert model.held is held
+    assert held.note is note == []
+    assert not profile.model.notes
+
+
+@pytest.mark.parametrize("values", [False, True], ids=["fake", "real"])
+def test_slots_of_what_is_given(values: bool) -> None:
+    x: Any = X.clone().as_subclass(NotesTensor)
+    x.note = note = []
+    model: nn.Module = Counted(None)
+    if values:
+        model.register_forward_hook(lambda m, x, y: y * y.sum().item())
+    profile = opgraph.profile(model, x)
+    assert x.note is note == []
+    assert profile.totals.flops == 2 * 2 * 8 * 8
+
+
+class Weight(nn.Parameter):
+    """One that says something of itself."""
+
+    @property
+    def scale(self) -> float:
+        return 2.0
+
+    def shown(self) -> str:
+        return f"{tuple(self.shape)}"
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Weight(torch.ones(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight * self.weight.scale if self.weight.shown() else x
+
+
+def test_a_weight_whose_class_says_more_of_it_leaves_nothing() -> None:
+    profile = opgraph.profile(Scaled(), X)
+    assert not profile.model.notes
+    assert profile.totals.flops == 2 * 2 * 8 * 8

@@ -5,7 +5,8 @@ of Python's whose code runs, and `isinstance` another function where weights hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import MemberDescriptorType
 from typing import Any
 
 import torch
@@ -24,15 +25,25 @@ def dress(stand: Tensor, tensor: Tensor) -> None:
     if type(stand) is not FakeTensor or type(tensor) is FakeTensor:
         return
     known = vars(stand)
-    known.update((k, v) for k, v in vars(tensor).items() if k not in known)
+    known.update((k, v) for k, v in attributes(tensor).items() if k not in known)
     if type(tensor) not in _PLAIN and not hasattr(tensor, "__tensor_flatten__"):
         known["_stands_for"] = type(tensor)
 
 
 def attributes(tensor: Tensor) -> dict[str, Any]:
-    """What a tensor of a class that wraps others has, those among it, in slots, too."""
-    slots = (n for c in type(tensor).__mro__ for n in vars(c).get("__slots__", ()))
-    return {n: getattr(tensor, n) for n in (*vars(tensor), *slots) if hasattr(tensor, n)}
+    """What somebody gave a tensor, in slots, too; what one of a class that wraps others has, those among
+    it."""
+    return vars(tensor) if type(tensor) in _PLAIN else {**vars(tensor), **_slots(tensor)}
+
+
+def _slots(tensor: Tensor) -> dict[str, Any]:
+    found = {}
+    for each in type(tensor).__mro__:
+        for name, slot in vars(each).items() if "__slots__" in vars(each) else ():
+            if type(slot) is MemberDescriptorType:
+                with suppress(AttributeError):  # there is nothing in it
+                    found[name] = slot.__get__(tensor)
+    return found
 
 
 def graded(tensor: Tensor, name: str) -> Any:
@@ -84,7 +95,8 @@ def shared(tensor: Tensor) -> list[Any]:
     if is_its_own(tensor):
         return [tensor]
     if type(tensor) in _PLAIN or not is_traceable_wrapper_subclass(tensor):
-        return [vars(tensor)] if vars(tensor) else []
+        held = [] if type(tensor) in _PLAIN else list(_slots(tensor).values())
+        return [vars(tensor), *held] if vars(tensor) else held
     found = []
     for item in attributes(tensor).values():
         if not isinstance(item, Tensor):

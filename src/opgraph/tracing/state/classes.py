@@ -40,7 +40,7 @@ _CLOSED = COMPILERS | {"opgraph", "importlib", "_frozen_importlib", "_frozen_imp
 MEMORY = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array, mmap)
 """What has memory of a size of its own, which it lets others write to."""
 _UNWANTED = frozenset(
-    "__init__ __new__ __post_init__ __init_subclass__ __class_getitem__ __repr__ __str__ __reduce__ "
+    "__init__ __new__ __post_init__ __init_subclass__ __repr__ __str__ __reduce__ "
     "__reduce_ex__ __getstate__ __setstate__ __deepcopy__ __copy__ __del__ __dir__ __sizeof__ "
     "__format__".split()
 )

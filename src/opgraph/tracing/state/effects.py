@@ -568,6 +568,7 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("codecs", "register", "registered a codec", _registered),
     ("codecs", "register_error", "registered a codec", _registered),
     ("csv", "register_dialect", "registered a dialect", _registered),
+    ("csv", "unregister_dialect", "unregistered the dialect", _first),
     ("copyreg", "pickle", "registered how to pickle", _registered),
     ("os", "register_at_fork", "wants to be called where the process forks", _registered),
     *(("sqlite3", name, "registered with sqlite3", _registered) for name in (

@@ -59,6 +59,10 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
             said = any(note.startswith(_HERE) for note in held.get("__notes__", ()))
             if not said and not issubclass(type(each), (OpgraphError, Signalled)):
                 held.setdefault("__notes__", []).append(_HERE + "".join(passed).rstrip())
+        if issubclass(type(each), AttributeError) and issubclass(
+            type(_OBJECT.__get__(each)), FakeTensor
+        ):
+            _OBJECT.__set__(each, None)  # whose class has what the one that it stands for has not
         # All that a compilation had come to:
         _HELD.__get__(each).pop("_torch_dynamo_tracer_output", None)
         waiting += _CAUSE.__get__(each), _CONTEXT.__get__(each)
@@ -70,6 +74,7 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
 _WHERE, _CAUSE, _CONTEXT, _HELD = (
     vars(BaseException)[name] for name in ("__traceback__", "__cause__", "__context__", "__dict__")
 )
+_OBJECT: Any = vars(AttributeError)["obj"]
 _HERE = "It was raised here (most recent call last):\n"
 _RUNS_BACKWARD = _engine_run_backward.__code__
 """What every backward is run by, whoever asks for one."""

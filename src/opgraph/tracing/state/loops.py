@@ -14,10 +14,12 @@ from opgraph.tracing.state.steps import Left, Undone
 
 
 def around() -> Iterator[Any]:
-    """The loop that runs in this thread, if there is one: code needs no name for it."""
+    """The loop that runs in this thread, and what makes loops, if there are any: code needs no name for
+    them."""
     events = loaded("asyncio.events")
-    loop = None if events is None else events._get_running_loop()
-    yield from () if loop is None else (loop,)
+    if events is not None:
+        found = events._get_running_loop(), getattr(events, "_event_loop_policy", None)
+        yield from (each for each in found if each is not None)
 
 
 class Waiting:

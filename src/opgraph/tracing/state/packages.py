@@ -23,7 +23,7 @@ _OPAQUE = frozenset(sys.stdlib_module_names) | COMPILERS | {"torch", "numpy", "o
 knows by name."""
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65_536)
 def is_opaque(name: str | None) -> bool:
     """Whether a module of Python's is of a package whose insides are not looked at, and none of a person's
     own that has the name of one of them."""
@@ -61,7 +61,7 @@ def _remakes(module: ModuleType) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=65_536)
 def is_installed(name: str) -> bool:
     """Whether a module of Python's belongs to an installed package."""
     file = _file_of(name)
@@ -71,7 +71,7 @@ def is_installed(name: str) -> bool:
 def is_closed(name: str | None) -> bool:
     """Whether a module of Python's is of a library, and not of opgraph: all code is followed of those alone
     that the model's classes are from."""
-    return type(name) is str and (is_opaque(name) or is_installed(name)) and name[:7] != "opgraph"
+    return type(name) is str and (is_installed(name) or is_opaque(name)) and name[:7] != "opgraph"
 
 
 def are_related(one: Any, other: Any) -> bool:

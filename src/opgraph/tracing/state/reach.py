@@ -14,7 +14,7 @@ import weakref
 from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
@@ -108,6 +108,7 @@ from opgraph.tracing.state.undoing import (
     look_at,
     said_by,
 )
+from opgraph.tracing.state.wanted import Modules, Wanted, all_in
 
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
@@ -163,6 +164,12 @@ _OF_FAKES = frozenset({"torch._subclasses.fake_tensor", "torch._subclasses"})
 _MAKING = ("__init__", "__new__", "__post_init__")
 _MAKES = frozenset({"type", "__class__", "replace", "_replace", "evolve"})
 """What code names that may make another object of a class which it does not name."""
+_FINDING = frozenset({"import_module", "__import__", "resolve_name", "locate"})
+"""What code names that finds modules, and what is in them, by texts."""
+_ASKED = 6
+"""The number of lists of what was found that are gone through for these."""
+_ANSWERS = frozenset({"__getattr__"})
+"""What a module has that answers where it does not have what code names."""
 
 
 @dataclass(slots=True)
@@ -189,11 +196,12 @@ class Reach(Found):
     _own: bool = True
     _kinds: dict[int, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _shows: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    _wanted: set[str] = field(default_factory=set)
-    _parts: set[str] = field(default_factory=set)
-    _methods: list[tuple[Mapping[str, list[Any]], set[str], set[str]]] = field(default_factory=list)
+    _wanted: Wanted = field(default_factory=Wanted)
     _called: list[Any] = field(default_factory=list)
     _makes: bool = False
+    _finds: bool = False
+    _modules: Modules | None = None
+    _asked: list[int] = field(default_factory=lambda: [0] * _ASKED)
     _homes: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
     _common_names: dict[str, Any] = field(default_factory=dict)
@@ -207,7 +215,7 @@ class Reach(Found):
         """What is reachable from some objects, but not what only the `replaced` tables hold. Methods of
         these names are `called` without being named."""
         found = cls(replaced=frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
-        found._wanted |= _CALLED.union(called)
+        found._wanted.add(_CALLED.union(called))
         with torch._C.DisableTorchFunctionSubclass():  # classes of tensors are not told
             found._look(roots)
             found._follow()
@@ -221,7 +229,8 @@ class Reach(Found):
         modules = [name for name in modules if name.partition(".")[0] != "opgraph"]
         names = {part for name in modules for part in (name, name.rpartition(".")[2])}
         empty: dict[str, Any] = {name: [] for name in LISTS}
-        late = replace(self, tensors={}, _globals={}, _own=True, **empty)
+        again: dict[str, Any] = {"_asked": [0] * _ASKED, "_modules": None}
+        late = replace(self, tensors={}, _globals={}, _own=True, **again, **empty)
         late._look(sys.modules[name] for name in modules if not is_closed(name))
         for code, space in list(self._codes):
             if not names.isdisjoint(named_in(code).all):
@@ -255,7 +264,7 @@ class Reach(Found):
     def _follow(self) -> None:
         """Look at what waits, and at what that leads to."""
         waiting, seen = self._waiting, self._seen
-        while waiting or self._call_methods():
+        while waiting or self._find():
             item = waiting.pop()
             if identity(item) in seen:
                 continue
@@ -278,7 +287,7 @@ class Reach(Found):
         tells = self.tells_fakes
         while self._called or self._makes:
             if self._makes:
-                self._wanted.update(_MAKING)
+                self._look(self._wanted.add(_MAKING))
                 self._makes = False
             called = self._called.copy()
             self._called.clear()
@@ -286,17 +295,33 @@ class Reach(Found):
             self._follow()
         self.tells_fakes = tells
 
-    def _call_methods(self) -> bool:
-        """Look at the methods that code names which was found since. Whether there are any."""
-        for methods, called, parts in self._methods:
-            wanted = methods.keys() & self._wanted
-            if not parts.issuperset(self._parts):
-                wanted |= with_parts(methods, self._parts - parts)
-                parts.update(self._parts)
-            for name in wanted - called:
-                called.add(name)
-                self._look(methods[name])
+    def _find(self) -> bool:
+        """Look at what code finds that does not name it: classes below those that were found since, and
+        what texts that objects hold say where it is. Whether there is any."""
+        if "__subclasses__" in self._wanted.names:
+            self._look(
+                below
+                for (cls, _) in self._since(0, self._classes)
+                if not is_closed(cls.__module__)
+                for below in type.__subclasses__(cls)
+            )
+        if self._finds:
+            held: list[Iterable[Any]] = [
+                before.values() for _, before in self._since(1, self._tables)
+            ]
+            held += (kept for _, kept in self._since(2, self._holders))
+            held += (w for w in self._since(3, self._wholes) if type(w) in (tuple, frozenset))
+            held.append(value for *_, value in self._since(4, self._slots))
+            for _, kept in self._since(5, list(self._globals.values())):
+                held.append(value for name, value in kept.items() if name[:2] != "__")
+            self._modules = self._modules or Modules()
+            self._look(self._modules.told_by(v for v in chain(*held) if type(v) is str))
         return bool(self._waiting)
+
+    def _since(self, which: int, found: list[Any]) -> list[Any]:
+        """Those of a list that were found since it was asked last."""
+        at, self._asked[which] = self._asked[which], len(found)
+        return found[at:]
 
     def _look(self, items: Iterable[Any]) -> None:
         """Look at these later, as far as they can hold anything."""
@@ -451,6 +476,7 @@ class Reach(Found):
             (item, [(p, held_by(p)) for p in parts if p is not table.get(_WAITERS)])
         )
         self._look(value for name, value in table.items() if name != _WAITERS)
+        self._named_slots(item)
         if identity(cls) not in self._types:
             self._home(cls)
 
@@ -505,6 +531,7 @@ class Reach(Found):
         self.tensors[identity(item)] = item
         hooks = [graded(item, name) for name in _HOOKS]
         self._look((item.__dict__, gradient(item), graded(item, "grad_fn"), *hooks))
+        self._named_slots(item)
         if item.is_quantized and item.device.type != "meta":
             self._look(scales(item))
 
@@ -583,13 +610,15 @@ class Reach(Found):
         self._spaces.append((space, dict(space)))
         self._named_slots(item)
         if self._follows(item.__name__, item):
-            self._methods.append(({name: [value] for name, value in space.items()}, set(), set()))
+            self._look(self._wanted.offered({name: [value] for name, value in space.items()}))
+            self._look(space[name] for name in _ANSWERS & space.keys())
 
     def _array(self, item: Any) -> None:
         """What has memory: arrays of NumPy, and what C knows of."""
         self.arrays.append(item)
         behind = getattr(item, "base", None)  # of another kind it is a file, say, that is mapped
         self._look((table_of(item),))
+        self._named_slots(item)
         if issubclass(type(item), ctypes.py_object):
             self._look(gc.get_referents(item))
         self._look(
@@ -630,8 +659,8 @@ class Reach(Found):
         self.tells_fakes |= not TELLING.isdisjoint(names)
         self._assigned(stored, space)
         self._placed(places)
-        by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
-        if by_name and identity(space) not in self._seen:
+        asks = "modules" in names and not names.isdisjoint(("__name__", "__module__"))
+        if (asks or not names.isdisjoint(_GLOBALS)) and identity(space) not in self._seen:
             self._owned(space)
         present, within, libraries, put, read = present_in(code, names, space)
         found = [table[name] for table, name in put]
@@ -654,12 +683,12 @@ class Reach(Found):
             else:
                 found.append(value)
                 self._named.add(identity(value))
-        if "globals" in names:
-            found += [value for value in space.values() if type(value) is FunctionType]
+        if "globals" in names or (asks and "sys" in names):
+            found += all_in(space)
         self._look(found)
-        self._wanted |= names
-        self._makes |= not (names.isdisjoint(_MAKES) or self._wanted.issuperset(_MAKING))
-        self._parts |= parts
+        self._look(self._wanted.add(names, parts))
+        self._makes |= not (names.isdisjoint(_MAKES) or self._wanted.names.issuperset(_MAKING))
+        self._finds |= not names.isdisjoint(_FINDING) or {"sys", "modules"} <= names
         if not names.isdisjoint(_OF_LOGGERS):
             self._look(Logger.manager.loggerDict.values())
 
@@ -834,7 +863,7 @@ class Reach(Found):
             return
         space = vars(module)
         self._own_space(space)
-        for name in names & space.keys() | with_parts(space, parts):
+        for name in (names | _ANSWERS) & space.keys() | with_parts(space, parts):
             value = space[name]
             self._names.append((space, name, value))
             if is_loaded(value):
@@ -872,7 +901,7 @@ class Reach(Found):
             self._look(registered(each))
             self._classes.append((each, members))
             if methods:
-                self._methods.append((methods, set(), set()))
+                self._look(self._wanted.offered(methods))
             self._look(others)
             self._called += called
 
@@ -900,14 +929,14 @@ class Reach(Found):
     def launches(self) -> bool:
         """Whether anything found runs programs on an accelerator, by the addresses of tensors."""
         of = (cls.__module__ for cls in self._known)
-        return not self._wanted.isdisjoint(_LAUNCHING) or any(
+        return not self._wanted.names.isdisjoint(_LAUNCHING) or any(
             type(name) is str and name.partition(".")[0] in _OF_LAUNCHING for name in of
         )
 
     @property
     def reads_memory(self) -> bool:
         """Whether code that is followed reads memory by its address."""
-        return not self._wanted.isdisjoint(_READING)
+        return not self._wanted.names.isdisjoint(_READING)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""

@@ -1,0 +1,202 @@
+"""What a forward finds by a text, or below a class, and no code names: what that changes is as before."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from tests.tracing.state.using import Using
+from torch import Tensor, nn
+
+import opgraph
+
+X = torch.ones(2, 8)
+SOURCE = """
+import sys
+
+NOTED = []
+CALLS = 0
+
+
+class Base:
+    pass
+
+
+class Counts(Base):
+    made = 0
+
+    def __call__(self):
+        type(self).made += 1
+        NOTED.append("called")
+
+
+class Sized(Base):
+    asked = 0
+
+    def __class_getitem__(cls, size):
+        cls.asked += 1
+        return cls
+
+
+def count():
+    global CALLS
+    CALLS += 1
+
+
+def __getattr__(name):
+    if name != "later":
+        raise AttributeError(name)
+    NOTED.append(name)
+    return len
+
+
+def by_globals(name):
+    globals()[name]()()
+
+
+def in_itself(name):
+    getattr(sys.modules[__name__], name)()()
+
+
+def below():
+    for cls in Base.__subclasses__():
+        if cls.__name__ == "Counts":
+            cls()()
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "within a package"])
+def module(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    at = tmp_path / "found_here" if request.param else tmp_path
+    at.mkdir(exist_ok=True)
+    (at / "__init__.py").touch()
+    (at / "found_by_name.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "found_here.found_by_name" if request.param else "found_by_name"
+    yield importlib.import_module(name)
+    for each in (name, "found_here"):
+        sys.modules.pop(each, None)
+
+
+class Config:
+    def __init__(self, **given: str) -> None:
+        vars(self).update(given)
+
+
+def _called(made: Any) -> Any:
+    return made() if callable(made) else made
+
+
+def _imported(config: Any) -> Any:
+    module = importlib.import_module(config.module, getattr(config, "package", None))
+    return _called(getattr(module, config.name)())
+
+
+def _with_a_colon(config: Any) -> Any:
+    return pkgutil.resolve_name(config.path)()
+
+
+def _in_modules(config: Any) -> Any:
+    return _called(getattr(sys.modules[config.module], config.name)())
+
+
+def uses(what: str, module: Any) -> Callable[[], Any]:
+    """How a forward comes to what it calls; what that is stands in an object alone."""
+    name = module.__name__
+    if what == "imported":
+        config = Config(module=name, name="Counts")
+        return lambda: _imported(config)
+    if what == "a function":
+        config = Config(module=name, name="count")
+        return lambda: _imported(config)
+    if what == "of a package":
+        package, _, within = name.rpartition(".")
+        config = Config(package=package, module="." * bool(package) + within, name="Counts")
+        return lambda: _imported(config)
+    if what == "resolved":
+        config = Config(path=f"{name}:Counts")
+        return lambda: _called(pkgutil.resolve_name(config.path)())
+    if what == "in modules":
+        config = Config(module=name, name="Counts")
+        return lambda: _in_modules(config)
+    return {
+        "by globals": lambda: module.by_globals("Counts"),
+        "in itself": lambda: module.in_itself("Counts"),
+        "below": lambda: module.below(),  # noqa: PLW0108  (found as it is called)
+        "of a size": lambda: module.Sized[3],
+        "not there": lambda: module.later,
+    }[what]
+
+
+@pytest.mark.parametrize("values", [False, True], ids=["fake", "real"])
+@pytest.mark.parametrize(
+    "what",
+    ["imported", "a function", "of a package", "resolved", "in modules", "by globals", "in itself", "below",
+     "of a size", "not there"],
+)  # fmt: skip
+def test_what_no_code_names(what: str, values: bool, module: Any) -> None:
+    model = Using(uses(what, module), values)
+
+    def state() -> Any:
+        return list(module.NOTED), module.CALLS, module.Counts.made, module.Sized.asked
+
+    before = state()
+    opgraph.profile(model, X)
+    assert state() == before
+    model(X)
+    assert state() != before  # it does change something
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
+def test_a_signal_that_comes_meanwhile_has_been_heard() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        opgraph.profile(Using(lambda: signal.raise_signal(signal.SIGUSR1)), X)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard
+
+
+class Package:
+    """A text that is no module's."""
+
+    def __init__(self) -> None:
+        self.path, self.words = "no.module/at all", ["", ".", "::", "torch.nn", "a" * 10_000]
+
+
+def test_texts_that_name_nothing() -> None:
+    held = Package()
+
+    def use() -> Tensor:
+        importlib.import_module("json")
+        return torch.ones(len(held.words))
+
+    opgraph.profile(Using(use), X)
+
+
+class Looks(nn.Module):
+    """Finds its block by a text that it has in a table."""
+
+    table: ClassVar[dict[str, str]] = {"block": "torch.nn:Linear"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer: Any = pkgutil.resolve_name(self.table["block"])(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(self.layer, pkgutil.resolve_name(self.table["block"]))
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def test_a_librarys_class_is_found_by_a_text() -> None:
+    assert opgraph.profile(Looks(), X).totals.flops == 2 * 2 * 8 * 8
