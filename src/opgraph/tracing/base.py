@@ -55,7 +55,7 @@ from opgraph.tracing.fake.tensors import (
     memory_read,
     shared_memory,
 )
-from opgraph.tracing.fake.types import attributes, dress, true_types, unasked
+from opgraph.tracing.fake.types import dress, slots, true_types, unasked
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile, undistribute
 from opgraph.tracing.parts import parts_of, tensors_of
 from opgraph.tracing.state.guard import Guard, Stopped
@@ -565,10 +565,11 @@ def _copied(tensor: Tensor) -> Tensor:
     whole = made.is_contiguous() and made.untyped_storage().nbytes() == made.nbytes
     plain = whole and type(tensor) is Tensor and not tensor.is_quantized and not tensor.is_conj()
     made = made.clone() if plain else copy.deepcopy(made)
-    if not plain and not hasattr(tensor, "__tensor_flatten__"):
+    if not hasattr(tensor, "__tensor_flatten__"):
         made = made if type(made) is type(tensor) else made.as_subclass(type(tensor))
-        for name, value in attributes(tensor).items():
-            object.__setattr__(made, name, value)
+        vars(made).update(vars(tensor))
+        for slot, value in slots(tensor):
+            slot.__set__(made, value)
     return made.requires_grad_(tensor.requires_grad)
 
 

@@ -52,5 +52,11 @@ def _tensors(module: nn.Module, kind: str) -> list[Tensor]:
 
 
 def _kept(module: nn.Module, kind: str) -> list[tuple[str, Any]]:
-    table = (table_of(module) or {}).get(kind)
+    held = table_of(module) or {}
+    if _TRACED in held:  # by `torch.jit.trace`, which shows what another has
+        return _kept(held[_TRACED], kind)
+    table = held.get(kind)
     return [] if table is None else list(table.items())
+
+
+_TRACED = "_actual_script_module"

@@ -38,10 +38,8 @@ class Counts(Base):
 
 
 class Sized(Base):
-    asked = 0
-
     def __class_getitem__(cls, size):
-        cls.asked += 1
+        NOTED.append(size)
         return cls
 
 
@@ -147,7 +145,7 @@ def test_what_no_code_names(what: str, values: bool, module: Any) -> None:
     model = Using(uses(what, module), values)
 
     def state() -> Any:
-        return list(module.NOTED), module.CALLS, module.Counts.made, module.Sized.asked
+        return list(module.NOTED), module.CALLS, module.Counts.made
 
     before = state()
     opgraph.profile(model, X)
@@ -168,20 +166,84 @@ def test_a_signal_that_comes_meanwhile_has_been_heard() -> None:
 
 
 class Package:
-    """A text that is no module's."""
+    """Texts that are no module's."""
 
     def __init__(self) -> None:
-        self.path, self.words = "no.module/at all", ["", ".", "::", "torch.nn", "a" * 10_000]
+        self.path = "no.module/at all"
+        self.words = ["", ".", "::", "torch.nn", "a" * 10_000, ".".join("ab" * 40_000)]
 
 
-def test_texts_that_name_nothing() -> None:
+def test_texts_that_name_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Package()
+    monkeypatch.setitem(globals(), 1, "no name")  # type: ignore[arg-type]
 
     def use() -> Tensor:
         importlib.import_module("json")
         return torch.ones(len(held.words))
 
-    opgraph.profile(Using(use), X)
+    profile = opgraph.profile(Using(use), X)
+    assert not profile.remarks
+    assert held.words[0] == ""
+
+
+OF_FAKES = """
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def is_fake(x):
+    return isinstance(x, FakeTensor)
+"""
+
+
+class Modes(nn.Module):
+    """Imports by a text, and has one that is the name of a file and means something else."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.layer, self.mode, self.made = nn.Linear(8, 8), mode, "json"
+
+    def forward(self, x: Tensor) -> Tensor:
+        importlib.import_module(self.made)
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("mode", ["training_here", "fakes", "eager", "cache", "profile"])
+def test_a_text_that_is_a_files_name_does_not_make_a_run_real(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "training_here.py").write_text(OF_FAKES)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("training_here")
+    assert not opgraph.profile(Modes(mode), X).remarks
+    del sys.modules["training_here"]
+
+
+def tells(x: Any) -> bool:
+    return hasattr(x, "fake_mode")
+
+
+class Prints(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() > 2:
+            for module in self.modules():
+                sys.stderr.write(type(module).__name__)
+        return super().forward(x)
+
+
+def test_modules_of_a_model_are_not_those_of_python() -> None:
+    assert not opgraph.profile(Prints(8, 8), X).remarks
+
+
+def test_a_transformer_runs_on_fake_tensors() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, vocab_size=64,
+    )  # fmt: skip
+    profile = opgraph.profile(
+        transformers.LlamaForCausalLM(config), torch.ones(1, 4, dtype=torch.long)
+    )
+    assert not profile.remarks
 
 
 class Looks(nn.Module):

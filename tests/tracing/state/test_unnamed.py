@@ -567,3 +567,25 @@ def test_a_weight_whose_class_says_more_of_it_leaves_nothing() -> None:
     profile = opgraph.profile(Scaled(), X)
     assert not profile.model.notes
     assert profile.totals.flops == 2 * 2 * 8 * 8
+
+
+class Shows(Tensor):
+    """Has what somebody gave it behind a property that nobody can set."""
+
+    @property
+    def note(self) -> list[str]:
+        return self.__dict__["given"]  # type: ignore[no-any-return]
+
+
+Shows.given = Shows.note  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("values", [False, True], ids=["fake", "real"])
+def test_an_input_whose_class_shows_what_it_was_given(values: bool) -> None:
+    x: Any = X.clone().as_subclass(Shows)
+    vars(x)["given"] = given = []
+    model: nn.Module = Counted(None)
+    if values:
+        model.register_forward_hook(lambda m, x, y: y * y.sum().item())
+    assert opgraph.profile(model, x).totals.flops == 2 * 2 * 8 * 8
+    assert x.note is given == []

@@ -33,16 +33,17 @@ def dress(stand: Tensor, tensor: Tensor) -> None:
 def attributes(tensor: Tensor) -> dict[str, Any]:
     """What somebody gave a tensor, in slots, too; what one of a class that wraps others has, those among
     it."""
-    return vars(tensor) if type(tensor) in _PLAIN else {**vars(tensor), **_slots(tensor)}
+    return {**vars(tensor), **{slot.__name__: value for slot, value in slots(tensor)}}
 
 
-def _slots(tensor: Tensor) -> dict[str, Any]:
-    found = {}
-    for each in type(tensor).__mro__:
-        for name, slot in vars(each).items() if "__slots__" in vars(each) else ():
+def slots(tensor: Tensor) -> list[tuple[Any, Any]]:
+    """The slots that classes have given a tensor, with what is in them."""
+    found: list[tuple[Any, Any]] = []
+    for each in () if type(tensor) in _PLAIN else type(tensor).__mro__:
+        for slot in vars(each).values() if "__slots__" in vars(each) else ():
             if type(slot) is MemberDescriptorType:
                 with suppress(AttributeError):  # there is nothing in it
-                    found[name] = slot.__get__(tensor)
+                    found.append((slot, slot.__get__(tensor)))
     return found
 
 
@@ -95,7 +96,7 @@ def shared(tensor: Tensor) -> list[Any]:
     if is_its_own(tensor):
         return [tensor]
     if type(tensor) in _PLAIN or not is_traceable_wrapper_subclass(tensor):
-        held = [] if type(tensor) in _PLAIN else list(_slots(tensor).values())
+        held = [value for _, value in slots(tensor)]
         return [vars(tensor), *held] if vars(tensor) else held
     found = []
     for item in attributes(tensor).values():

@@ -211,6 +211,18 @@ def _stores(code: CodeType) -> Iterator[tuple[str, bool]]:
 _STORE, _LOAD, _EXTENDED = (opmap[n] for n in ("STORE_ATTR", "LOAD_FAST", "EXTENDED_ARG"))
 
 
+def takes_modules(code: CodeType) -> bool:
+    """Whether some code takes the table of Python's modules (`sys.modules`)."""
+    import dis
+
+    before = None
+    for each in dis.get_instructions(code):
+        if each.argval == "modules" and (before == "sys" or each.opname == "LOAD_GLOBAL"):
+            return True
+        before = before if each.opname in ("CACHE", "EXTENDED_ARG") else each.argval
+    return any(map(takes_modules, _inner(code)))
+
+
 def opens_dictionary(code: CodeType) -> bool:
     """Whether some code takes the dictionary of what is behind a global."""
     import dis

@@ -88,7 +88,10 @@ def is_of_links(held: Any) -> bool:
 
 
 def are_alike(one: Any, other: Any) -> bool:
-    """Whether two are the same to the bit: 0.0 is not -0.0, nor are ranges that count alike."""
+    """Whether two are the same to the bit: 0.0 is not -0.0, nor are ranges that count alike. Of tuples,
+    which C may make anew each time, whether they have the same in them."""
+    if type(one) is type(other) is tuple:
+        return len(one) == len(other) and all(map(is_, one, other))
     return one is other or (
         type(one) is type(other)
         and identity(type(one)) in LEAVES

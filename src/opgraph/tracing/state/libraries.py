@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from inspect import getmro
 from logging import Logger
 from types import (
@@ -15,7 +15,9 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from opgraph.record.identity import identity
 from opgraph.tracing.state.classes import IMMUTABLE
@@ -31,15 +33,19 @@ from opgraph.tracing.state.code import (
 )
 from opgraph.tracing.state.holding import (
     CONTAINERS,
+    CONTENTS,
     LEAVES,
     LRU,
     has_table,
     ids_of,
     is_loaded,
     kept_as,
+    slot_value,
+    table_of,
 )
 from opgraph.tracing.state.packages import are_related, home_of, is_closed, is_opaque, parts_of
 
+_T = TypeVar("_T")
 _Within = list[tuple[dict[str, Any], str | None]]
 _Read = list[tuple[dict[str, Any], str]]
 _Found = tuple[list[str], _Within, list[Any], _Read, _Read]
@@ -68,7 +74,8 @@ def present_in(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> 
     before = _ids(places, space)
     if len(_PRESENT) > KNOWN:
         _PRESENT.clear()
-    _PRESENT[identity(code)] = code, len(sys.modules), size, places, before, found
+    if all(_is_lasting(table, name) for table, name in found[1]):
+        _PRESENT[identity(code)] = code, len(sys.modules), size, places, before, found
     return found
 
 
@@ -92,24 +99,46 @@ def _looked_up(
     closed = [m for m in modules if is_closed(m.__name__)]
     inside = [(vars(m), name) for m in closed for name in names & vars(m).keys()]
     values += (table[name] for table, name in inside)
-    libraries: list[Any] = [*closed]
+    classes, changed, read = _through(values, names)
+    libraries: list[Any] = [*closed, *classes]
+    within += changed
+    put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
+    put = [(table, name) for table, name in put if not is_closed(home_of(table[name]))]
+    return (present, within, libraries, put, read), places + inside
+
+
+def _through(values: Iterable[Any], names: Collection[str]) -> tuple[list[type], _Within, _Read]:
+    """The classes of libraries among some values; what code that names these may change by them, and by
+    functions of libraries; and what it may be given."""
+    classes: list[type] = []
+    within: _Within = []
     read: _Read = []
     for value in values:
         if issubclass(type(value), type) and not value.__flags__ & IMMUTABLE:
             if is_closed(value.__module__):
-                libraries.append(value)
+                classes.append(value)
                 own = dict(vars(value))
                 within += told_of(value, names)
                 read += (at for each in _called(value, names) for at in _read_by(each))
                 within += (
-                    (own, n) for n in names & own.keys() if identity(type(own[n])) in CONTAINERS
+                    (own, n) for n in own.keys() & names if identity(type(own[n])) in CONTAINERS
                 )
         elif identity(type(value)) in _CALLED_BY_NAME and is_closed(value.__module__):
             within += _kept_by(value)
             read += _read_by(value)
-    put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
-    put = [(table, name) for table, name in put if not is_closed(home_of(table[name]))]
-    return (present, within, libraries, put, read), places + inside
+    return classes, within, read
+
+
+def by_held(value: Any, names: Collection[str]) -> tuple[list[Any], _Within, _Read]:
+    """The same of a class or a module of a library that an object holds, or of what has one of these names
+    in it."""
+    if not is_loaded(value):
+        return _through((value,), {n for c in value.__mro__ for n in vars(c).keys() & names})
+    space = vars(value)
+    inside = {name: space[name] for name in space.keys() & names if name[:2] != "__"}
+    classes, within, read = _through(inside.values(), names)
+    within += ((space, n) for n, v in inside.items() if identity(type(v)) in CONTAINERS)
+    return [value, *classes], within, read
 
 
 def put_in() -> dict[str, Any]:
@@ -162,7 +191,7 @@ def _changeable(
                 yield space, name
 
 
-def told_of(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], str | None]]:
+def told_of(cls: type, names: Collection[str]) -> Iterator[tuple[dict[str, Any], str | None]]:
     """What a library's class keeps for all its objects; and what its methods of these names change, and
     those that make objects and are called as they are entered and left."""
     if is_opaque(cls.__module__):
@@ -170,7 +199,7 @@ def told_of(cls: type, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
             method = vars(cls)[name]
             if type(method) is FunctionType and named_in(method.__code__).assigned:
                 yield {name: method}, name
-        for name in names & vars(cls).keys():
+        for name in vars(cls).keys() & names:
             method = vars(cls)[name]
             if issubclass(type(method), (classmethod, staticmethod)):
                 yield {cls.__name__: cls}, cls.__name__
@@ -207,7 +236,58 @@ def _behind(value: Any) -> list[Any]:
     return found
 
 
-@functools.lru_cache(maxsize=4096)
+def _is_theirs(value: Any) -> bool:
+    """Whether a function, with what is in its closure and what decorators and others put on it, leads to
+    nobody's code or model, as far as one can see soon."""
+    waiting, seen = [value], set[int]()
+    for each in waiting:
+        cls = type(each)
+        if identity(cls) in LEAVES or identity(each) in seen:
+            continue
+        seen.add(identity(each))
+        if cls is FunctionType:
+            home = each.__globals__.get("__name__")
+            waiting += (slot_value(CONTENTS, cell) for cell in each.__closure__ or ())
+            waiting += (*vars(each).values(), *(each.__defaults__ or ()))
+        elif cls is LRU or cls is MethodType:
+            home = None
+            waiting += (each.__wrapped__,) if cls is LRU else (each.__self__, each.__func__)
+        elif issubclass(cls, type):
+            home = each.__module__
+        else:
+            home = cls.__module__
+            table = table_of(each) if has_table(cls) else None
+            waiting += each if cls is tuple else table.values() if type(table) is dict else ()
+        its_own = home is not None and not is_closed(home)
+        if its_own or issubclass(cls, (torch.Tensor, torch.nn.Module)) or len(waiting) > _SOON:
+            return False
+    return True
+
+
+_SOON = 200
+"""Things that are looked at for that."""
+
+
+def _is_lasting(table: dict[str, Any], name: str | None) -> bool:
+    """Whether a place is one of a library's modules or classes, or leads to nobody's model."""
+    return (
+        name is None
+        or not table.keys().isdisjoint(("__spec__", "__module__"))
+        or _is_theirs(table[name])
+    )
+
+
+def _remembered(look: Callable[..., _T]) -> Callable[..., _T]:
+    """What is looked up of a function of libraries is known from then on."""
+    known = functools.lru_cache(maxsize=4096)(look)
+
+    def looked(function: FunctionType, *given: Any) -> _T:
+        return (known if _is_theirs(function) else look)(function, *given)
+
+    return looked
+
+
+@_remembered
 def _helpers(function: FunctionType) -> tuple[tuple[FunctionType, ...], tuple[Any, ...]]:
     """A function of a library, and those that it calls by name or as methods of classes that it names, and
     those that they call, of the same package; with these classes, and the objects of which they are
@@ -234,14 +314,14 @@ def _helpers(function: FunctionType) -> tuple[tuple[FunctionType, ...], tuple[An
     return tuple(found), tuple(kept)
 
 
-def _called(value: Any, names: frozenset[str]) -> Iterator[Any]:
+def _called(value: Any, names: Collection[str]) -> Iterator[Any]:
     """A function, those of a module, or those methods of a class that are called where these names are."""
     if is_loaded(value):
         space = vars(value)
-        found = [space[name] for name in names & space.keys()]
+        found = [space[name] for name in space.keys() & names]
     elif issubclass(type(value), type):
         found = [vars(type(value)).get("__call__")]
-        for name in names | _SETTING:
+        for name in _SETTING.union(names):
             found += parts_of(kept_as(value, name))
     else:
         found = [value]
@@ -285,13 +365,13 @@ def _kinds_named(function: FunctionType) -> tuple[int, ...]:
 _KEPT = object()
 
 
-@functools.lru_cache(maxsize=4096)
+@_remembered
 def _named_by(function: FunctionType) -> list[tuple[dict[str, Any], list[str]]]:
     """Where a function of a library and its helpers may name something: their globals."""
     return [(f.__globals__, sorted(named_in(f.__code__).all)) for f in _helpers(function)[0]]
 
 
-@functools.lru_cache(maxsize=4096)
+@_remembered
 def _looked_up_of(function: FunctionType, _: tuple[int, ...]) -> tuple[_Within, _Read]:
     return list(_kept_with(function)), list(_read_with(function))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable
+from importlib._bootstrap_external import _NamespacePath  # type: ignore[attr-defined]
 from itertools import chain
 from types import (
     FunctionType,
@@ -23,12 +25,29 @@ _OPAQUE = frozenset(sys.stdlib_module_names) | COMPILERS | {"torch", "numpy", "o
 knows by name."""
 
 
-@functools.lru_cache(maxsize=65_536)
+def _of_loaded(tell: Callable[[str], bool]) -> Callable[[str], bool]:
+    """What is told of a module by its name is known from when it is there."""
+    known: dict[str, bool] = {}
+
+    def told(name: str) -> bool:
+        found = known.get(name)
+        if found is None:
+            found = tell(name)
+            if name in sys.modules:
+                known[name] = found
+        return found
+
+    return told
+
+
 def is_opaque(name: str | None) -> bool:
     """Whether a module of Python's is of a package whose insides are not looked at, and none of a person's
     own that has the name of one of them."""
-    if type(name) is not str:
-        return True
+    return type(name) is not str or _is_opaque(name)
+
+
+@_of_loaded
+def _is_opaque(name: str) -> bool:
     top = name.partition(".")[0]
     file = _file_of(top)
     own = top in sys.stdlib_module_names and file.endswith(".py")
@@ -43,7 +62,14 @@ def _file_of(name: str) -> str:
     if name not in sys.modules:
         return ""
     table = table_of(sys.modules[name])
-    file = table.get("__file__") if type(table) is dict else None
+    held = table if type(table) is dict else {}
+    path: Any
+    file, path = held.get("__file__"), held.get("__path__")
+    if type(file) is not str and type(path) in (
+        list,
+        _NamespacePath,
+    ):  # of several folders, and no file
+        file = next(iter(path), None)
     return file if type(file) is str else _file_of(name.rpartition(".")[0])
 
 
@@ -61,7 +87,7 @@ def _remakes(module: ModuleType) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=65_536)
+@_of_loaded
 def is_installed(name: str) -> bool:
     """Whether a module of Python's belongs to an installed package."""
     file = _file_of(name)

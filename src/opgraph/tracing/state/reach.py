@@ -14,7 +14,7 @@ import weakref
 from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
@@ -63,7 +63,14 @@ from opgraph.tracing.state.classes import (
     scripted_items,
     slots_of,
 )
-from opgraph.tracing.state.code import BY_NAME, TELLING, looked_for, named_in, with_parts
+from opgraph.tracing.state.code import (
+    BY_NAME,
+    TELLING,
+    looked_for,
+    named_in,
+    takes_modules,
+    with_parts,
+)
 from opgraph.tracing.state.found import LISTS, METHODS_IN_C, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
@@ -92,7 +99,7 @@ from opgraph.tracing.state.holding import (
     table_of,
 )
 from opgraph.tracing.state.iterators import drawn_from, is_iterator, waiting_code
-from opgraph.tracing.state.libraries import around, present_in, put_in
+from opgraph.tracing.state.libraries import around, by_held, present_in, put_in
 from opgraph.tracing.state.packages import (
     COMPILERS,
     are_related,
@@ -108,7 +115,7 @@ from opgraph.tracing.state.undoing import (
     look_at,
     said_by,
 )
-from opgraph.tracing.state.wanted import Modules, Wanted, all_in
+from opgraph.tracing.state.wanted import Modules, Wanted, all_in, theirs
 
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
@@ -164,9 +171,11 @@ _OF_FAKES = frozenset({"torch._subclasses.fake_tensor", "torch._subclasses"})
 _MAKING = ("__init__", "__new__", "__post_init__")
 _MAKES = frozenset({"type", "__class__", "replace", "_replace", "evolve"})
 """What code names that may make another object of a class which it does not name."""
-_FINDING = frozenset({"import_module", "__import__", "resolve_name", "locate"})
+_FINDING = frozenset(
+    {"globals", "modules", "import_module", "__import__", "resolve_name", "locate", "instantiate"}
+)
 """What code names that finds modules, and what is in them, by texts."""
-_ASKED = 6
+_ASKED = 7
 """The number of lists of what was found that are gone through for these."""
 _ANSWERS = frozenset({"__getattr__"})
 """What a module has that answers where it does not have what code names."""
@@ -199,7 +208,10 @@ class Reach(Found):
     _wanted: Wanted = field(default_factory=Wanted)
     _called: list[Any] = field(default_factory=list)
     _makes: bool = False
-    _finds: bool = False
+    _lends: list[Any] = field(default_factory=list)
+    _looked_in: list[tuple[Any, frozenset[str]]] = field(default_factory=list)
+    _finds: set[str] = field(default_factory=set)
+    _paths: list[str] = field(default_factory=list)
     _modules: Modules | None = None
     _asked: list[int] = field(default_factory=lambda: [0] * _ASKED)
     _homes: set[str] = field(default_factory=set)
@@ -244,6 +256,7 @@ class Reach(Found):
     def _end(self) -> None:
         """Look at what libraries keep, when all that is the model's was."""
         self._own, tells = False, self.tells_fakes
+        self._lent_by_held()
         while self._theirs:
             self._look(self._theirs.pop())
             self._follow()
@@ -261,10 +274,30 @@ class Reach(Found):
             self._lent += [(holder, name, table[name]) for name in self._said if name in table]
             self._lent += [(holder, name, MISSING) for name in names if name not in table]
 
+    def _lent_by_held(self) -> None:
+        """What code may change in libraries by classes and modules of theirs that objects hold, and by what
+        it looks up there by texts that objects hold."""
+        names: Collection[str] = self._wanted.names
+        lent = {identity(each): each for each in self._lends}
+        held: list[tuple[Any, Collection[str]]] = []
+        if self._looked_in or self._finds:
+            self._asked[1:] = [0] * (_ASKED - 1)
+            texts = set(self._texts())
+            held += ((m, texts | with_parts(vars(m), parts - {""})) for m, parts in self._looked_in)
+            lent |= {identity(v): v for v in (theirs(texts) if self._finds else ())}
+        held += ((each, names) for each in lent.values() if not self._follows(_home_of(each), each))
+        self._lends.clear()
+        self._looked_in.clear()
+        for each, named in held:
+            libraries, within, read = by_held(each, named)
+            self._kept(within, read)
+            for holder in libraries:
+                self._libraries.setdefault(identity(holder), (holder, set()))
+
     def _follow(self) -> None:
         """Look at what waits, and at what that leads to."""
         waiting, seen = self._waiting, self._seen
-        while waiting or self._find():
+        while waiting:
             item = waiting.pop()
             if identity(item) in seen:
                 continue
@@ -276,47 +309,47 @@ class Reach(Found):
             if kind is not None:
                 try:
                     kind(self, item)
-                    if identity(type(item)) not in self._types and kind is not Reach._named_class:
+                    if identity(type(item)) not in self._types and kind is not Reach._held_class:
                         self._class(type(item))
                 except Exception:  # noqa: BLE001  (objects may answer as they like)
                     self.complete = False
 
     def _follow_called(self) -> None:
-        """Look at methods that libraries may call, and what makes objects of classes that no code names.
-        Whether these tell fake tensors is not asked: most never run in a forward."""
+        """Look at methods that libraries may call, what makes objects of classes that no code names, and
+        what code finds. Whether these tell fake tensors is not asked: most never run in a forward."""
         tells = self.tells_fakes
-        while self._called or self._makes:
+        while True:
             if self._makes:
                 self._look(self._wanted.add(_MAKING))
                 self._makes = False
-            called = self._called.copy()
+            called = [*self._called, *self._found()]
             self._called.clear()
             self._look(called)
+            if not self._waiting:
+                break
             self._follow()
         self.tells_fakes = tells
 
-    def _find(self) -> bool:
-        """Look at what code finds that does not name it: classes below those that were found since, and
-        what texts that objects hold say where it is. Whether there is any."""
+    def _found(self) -> Iterator[Any]:
+        """What code finds that does not name it: a person's classes below those that were found since, and
+        what texts that objects hold say where it is."""
         if "__subclasses__" in self._wanted.names:
-            self._look(
-                below
-                for (cls, _) in self._since(0, self._classes)
-                if not is_closed(cls.__module__)
-                for below in type.__subclasses__(cls)
-            )
+            for cls, _ in self._since(0, self._classes):
+                yield from (c for c in type.__subclasses__(cls) if not is_closed(c.__module__))
         if self._finds:
-            held: list[Iterable[Any]] = [
-                before.values() for _, before in self._since(1, self._tables)
-            ]
-            held += (kept for _, kept in self._since(2, self._holders))
-            held += (w for w in self._since(3, self._wholes) if type(w) in (tuple, frozenset))
-            held.append(value for *_, value in self._since(4, self._slots))
-            for _, kept in self._since(5, list(self._globals.values())):
-                held.append(value for name, value in kept.items() if name[:2] != "__")
-            self._modules = self._modules or Modules()
-            self._look(self._modules.told_by(v for v in chain(*held) if type(v) is str))
-        return bool(self._waiting)
+            self._modules = self._modules or Modules(self._finds)
+            yield from self._modules.told_by(self._texts())
+
+    def _texts(self) -> Iterator[str]:
+        """The texts that objects and globals hold which were found since, and those that code has."""
+        held: list[Iterable[Any]] = [before.values() for _, before in self._since(1, self._tables)]
+        held += (kept for _, kept in self._since(2, self._holders))
+        held += (w for w in self._since(3, self._wholes) if type(w) in (tuple, frozenset))
+        held.append(value for *_, value in self._since(4, self._slots))
+        held.append(self._since(6, self._paths))
+        for _, kept in self._since(5, list(self._globals.values())):
+            held.append(v for name, v in kept.items() if type(name) is str and name[:2] != "__")
+        return (str.__str__(v) for v in chain(*held) if issubclass(type(v), str))
 
     def _since(self, which: int, found: list[Any]) -> list[Any]:
         """Those of a list that were found since it was asked last."""
@@ -612,6 +645,8 @@ class Reach(Found):
         if self._follows(item.__name__, item):
             self._look(self._wanted.offered({name: [value] for name, value in space.items()}))
             self._look(space[name] for name in _ANSWERS & space.keys())
+        elif self._own and is_closed(item.__name__):
+            self._lends.append(item)
 
     def _array(self, item: Any) -> None:
         """What has memory: arrays of NumPy, and what C knows of."""
@@ -659,15 +694,19 @@ class Reach(Found):
         self.tells_fakes |= not TELLING.isdisjoint(names)
         self._assigned(stored, space)
         self._placed(places)
-        asks = "modules" in names and not names.isdisjoint(("__name__", "__module__"))
-        if (asks or not names.isdisjoint(_GLOBALS)) and identity(space) not in self._seen:
+        self._paths += map(".".join, places)
+        by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
+        if by_name and identity(space) not in self._seen:
             self._owned(space)
         present, within, libraries, put, read = present_in(code, names, space)
         found = [table[name] for table, name in put]
         self._kept(within, read)
         self._said |= said
+        mine = self._own and not is_closed(module_of(space))
         for holder in libraries:
             self._libraries.setdefault(identity(holder), (holder, set()))[1].update(said)
+            if parts and mine and is_loaded(holder) and not is_opaque(holder.__name__):
+                self._looked_in.append((holder, parts))
         values: list[Any] = [
             space[name] if name in space else sys.modules.get(name) for name in present
         ]
@@ -683,14 +722,27 @@ class Reach(Found):
             else:
                 found.append(value)
                 self._named.add(identity(value))
-        if "globals" in names or (asks and "sys" in names):
-            found += all_in(space)
+        if "globals" in names:
+            found += (value for value in space.values() if type(value) is FunctionType)
         self._look(found)
         self._look(self._wanted.add(names, parts))
         self._makes |= not (names.isdisjoint(_MAKES) or self._wanted.names.issuperset(_MAKING))
-        self._finds |= not names.isdisjoint(_FINDING) or {"sys", "modules"} <= names
+        if mine and not names.isdisjoint(_FINDING):
+            self._finding(code, names, space)
         if not names.isdisjoint(_OF_LOGGERS):
             self._look(Logger.manager.loggerDict.values())
+
+    def _finding(self, code: CodeType, names: frozenset[str], space: dict[str, Any]) -> None:
+        """Code of a person's own may find what is in its module, or in any, by a name that it makes."""
+        by_table = {"sys", "modules"} <= names and takes_modules(code)
+        if "globals" in names or (by_table and "__name__" in names):
+            self._called += all_in(space)
+        if by_table or not names.isdisjoint(_FINDING - {"globals", "modules"}):
+            package = space.get("__package__")
+            if (package := package if type(package) is str else "") not in self._finds:
+                self._finds.add(package)
+                self._modules = None
+                self._asked[1:] = [0] * (_ASKED - 1)  # texts may say more now
 
     def _own_space(self, space: dict[str, Any]) -> None:
         """The globals of a module of a person's own, whoever sets them and by whatever name."""
@@ -886,6 +938,12 @@ class Reach(Found):
             if type(made) is FunctionType:
                 self._look((made,))
 
+    def _held_class(self, cls: type) -> None:
+        """A class that an object holds."""
+        if self._own and is_closed(cls.__module__) and not cls.__flags__ & IMMUTABLE:
+            self._lends.append(cls)
+        self._named_class(cls)
+
     def _class(self, cls: type) -> None:
         """The attributes of a class and of those above it, and the methods that are wanted."""
         for each in cls.__mro__:
@@ -1018,7 +1076,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if cls is LRU:
         return Reach._cache
     if issubclass(cls, type):
-        return Reach._named_class
+        return Reach._held_class
     if cls is CellType:
         return Reach._cell
     if cls is ContextVar:
@@ -1074,6 +1132,11 @@ def _is_more(cls: type) -> bool:
 
 ON_GPU = "__cuda_array_interface__"
 """What arrays on a GPU of other libraries (CuPy, Numba) tell of their memory by."""
+
+
+def _home_of(item: Any) -> Any:
+    """The name of the module that a class is from, or that one is."""
+    return item.__module__ if issubclass(type(item), type) else item.__name__
 
 
 def _whose_globals(table: dict[Any, Any]) -> ModuleType | None:

@@ -3,7 +3,6 @@ texts say where it is."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -12,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from opgraph.tracing.state.code import with_parts
-from opgraph.tracing.state.holding import MISSING, is_loaded
+from opgraph.tracing.state.holding import MISSING, is_loaded, table_of
 from opgraph.tracing.state.packages import is_closed
 
 
@@ -52,37 +51,59 @@ def all_in(space: Mapping[str, Any]) -> list[Any]:
 
 
 class Modules:
-    """The modules that are a person's own, as texts may name them."""
+    """The modules that are a person's own, as texts may name them: from the first package on, or from those
+    that the code is in which looks them up, or, with a dot before it, from any."""
 
-    __slots__ = ("_own",)
+    __slots__ = ("_named",)
 
-    def __init__(self) -> None:
-        self._own: defaultdict[str, list[Any]] = defaultdict(list)
+    def __init__(self, packages: Collection[str]) -> None:
+        self._named: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for name, module in list(sys.modules.items()):
-            if type(name) is str and not is_closed(name) and is_loaded(module):
-                for each in {name, name.rpartition(".")[2]}:
-                    self._own[each].append(module)
+            if type(name) is not str or is_closed(name) or name.partition(".")[0] == "opgraph":
+                continue
+            space = table_of(module) if is_loaded(module) else None
+            if type(space) is dict:
+                parts = name.split(".")
+                names = {name, *("." + ".".join(parts[at:]) for at in range(1, len(parts)))}
+                within = (p for p in packages if p and name.startswith(f"{p}."))
+                for each in names.union(name[len(package) + 1 :] for package in within):
+                    self._named[each].append(space)
 
     def told_by(self, texts: Iterable[str]) -> Iterator[Any]:
-        """What texts say where it is: all that is in a module (`"mine.blocks"`, and `"blocks"` of a
-        package), or something in one (`"mine.blocks.Block"`, `"mine.blocks:Block"`)."""
+        """What texts say where it is: all that a module has of its own (`"mine.blocks"`, `".blocks"`), or
+        something in one (`"mine.blocks.Block"`, `"mine.blocks:Block"`)."""
         for text in texts:
-            if _PLACE.fullmatch(text) is None:
-                continue
-            path = text.replace(":", ".").strip(".").split(".")
+            before = "." if text[:1] == "." else ""
+            path = text.lstrip(".").replace(":", ".").split(".") if len(text) < _LONGEST else []
             for at in range(len(path), 0, -1):
-                for module in self._own.get(".".join(path[:at]), ()):
-                    yield from (
-                        all_in(vars(module)) if at == len(path) else _within(module, path[at:])
-                    )
+                for space in self._named.get(before + ".".join(path[:at]), ()):
+                    if at < len(path):
+                        yield from _within(space, path[at:])
+                    else:
+                        home = space.get("__name__")
+                        yield from (v for v in all_in(space) if v.__module__ == home)
 
 
-def _within(module: Any, path: list[str]) -> Iterator[Any]:
-    for name in path:
-        module = getattr_static(module, name, MISSING)
-        if module is MISSING:
-            return
-    yield module
+def theirs(texts: Iterable[str]) -> Iterator[Any]:
+    """The classes of libraries that texts say where they are (`"library.part.Class"`)."""
+    for text in texts:
+        path = text.replace(":", ".").split(".") if len(text) < _LONGEST else []
+        for at in range(len(path) - 1, 0, -1):
+            module = sys.modules.get(".".join(path[:at])) if path[0] in sys.modules else None
+            if module is not None and is_loaded(module) and is_closed(module.__name__):
+                yield from (
+                    v for v in _within(vars(module), path[at:]) if issubclass(type(v), type)
+                )
+                break
 
 
-_PLACE = re.compile(r"\.*\w+([.:]\w+)*")
+_LONGEST = 200
+"""Characters of a text that says where something is."""
+
+
+def _within(space: dict[str, Any], path: list[str]) -> Iterator[Any]:
+    found = space.get(path[0], MISSING)
+    for name in path[1:]:
+        found = getattr_static(found, name, MISSING)
+    if found is not MISSING:
+        yield found
