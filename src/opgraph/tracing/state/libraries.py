@@ -129,13 +129,14 @@ def _through(values: Iterable[Any], names: Collection[str]) -> tuple[list[type],
     return classes, within, read
 
 
-def by_held(value: Any, names: Collection[str]) -> tuple[list[Any], _Within, _Read]:
-    """The same of a class or a module of a library that an object holds, or of what has one of these names
-    in it."""
+def by_held(
+    value: Any, texts: Collection[str], names: Collection[str]
+) -> tuple[list[Any], _Within, _Read]:
+    """The same of a class of a library that an object holds, or of what a module has by these `texts`."""
     if not is_loaded(value):
-        return _through((value,), {n for c in value.__mro__ for n in vars(c).keys() & names})
+        return _through((value,), names)
     space = vars(value)
-    inside = {name: space[name] for name in space.keys() & names if name[:2] != "__"}
+    inside = {name: space[name] for name in space.keys() & texts if name[:2] != "__"}
     classes, within, read = _through(inside.values(), names)
     within += ((space, n) for n, v in inside.items() if identity(type(v)) in CONTAINERS)
     return [value, *classes], within, read
@@ -321,7 +322,8 @@ def _called(value: Any, names: Collection[str]) -> Iterator[Any]:
         found = [space[name] for name in space.keys() & names]
     elif issubclass(type(value), type):
         found = [vars(type(value)).get("__call__")]
-        for name in _SETTING.union(names):
+        own = [vars(each).keys() for each in value.__mro__]
+        for name in {name for keys in own for name in (*(keys & _SETTING), *(keys & names))}:
             found += parts_of(kept_as(value, name))
     else:
         found = [value]

@@ -289,7 +289,7 @@ class Reach(Found):
         self._lends.clear()
         self._looked_in.clear()
         for each, named in held:
-            libraries, within, read = by_held(each, named)
+            libraries, within, read = by_held(each, named, names)
             self._kept(within, read)
             for holder in libraries:
                 self._libraries.setdefault(identity(holder), (holder, set()))
@@ -645,7 +645,7 @@ class Reach(Found):
         if self._follows(item.__name__, item):
             self._look(self._wanted.offered({name: [value] for name, value in space.items()}))
             self._look(space[name] for name in _ANSWERS & space.keys())
-        elif self._own and is_closed(item.__name__):
+        elif self._own and is_installed(item.__name__) and not is_opaque(item.__name__):
             self._lends.append(item)
 
     def _array(self, item: Any) -> None:
