@@ -6,7 +6,7 @@ import copy
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -510,3 +510,48 @@ def test_a_loop_of_training_in_another_thread_is_refused() -> None:
         thread.join()
     with pytest.raises(TraceError, match="in another thread"):
         _ = run.measured
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+@pytest.mark.parametrize("follow", [opgraph.recording, _metered])
+def test_a_model_that_is_followed_may_be_traced_within_its_loop(follow: Any) -> None:
+    def loop(around: Any) -> tuple[list[float], Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, losses = torch.ones(3, 4), []
+        with around(model) as run:
+            for _ in range(12):
+                optimizer.zero_grad()
+                loss = model(x).square().sum()
+                loss.backward()
+                optimizer.step()
+                losses += [loss.item(), torch.jit.trace(model, x)(x).sum().item()]
+                model(x).sum().backward()
+        return losses, run
+
+    losses, run = loop(follow)
+    assert losses == loop(nullcontext)[0]
+    if run is not None:
+        assert run.measured.record.source == "recording"
+
+
+class Takes(nn.Module):
+    """Takes what it needs out of its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+        labels = batch.pop("labels")
+        return nn.functional.cross_entropy(self.layer(batch["x"]), labels)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_forward_that_takes_things_out_of_what_it_is_given(mode: str) -> None:
+    batch = {"x": torch.ones(8, 4), "labels": torch.zeros(8, dtype=torch.long)}
+    loss = {"loss": lambda found: found} if mode == "train" else {}
+    measured = opgraph.measure(Takes(), batch, mode=mode, device="cpu", steps=2, **loss)
+    assert measured.record.steps
+    assert list(batch) == ["x", "labels"]

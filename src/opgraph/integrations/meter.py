@@ -101,7 +101,8 @@ class Meter:
         if runs() != self._runs:
             return
         self._depth += 1
-        if self._depth > 1 or not (module.training and torch.is_grad_enabled()):
+        trains = module.training and torch.is_grad_enabled() and not torch.jit.is_tracing()
+        if self._depth > 1 or not trains:
             return
         tensors = [
             t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()

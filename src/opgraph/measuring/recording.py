@@ -164,6 +164,13 @@ class Follower:
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not self._is_called or module is not self._module or self._failed is not None:
             return
+        if torch.jit.is_tracing():  # which is no call of the loop, and takes marks for operators
+            if self._begin is not None:
+                traces = torch._C._get_tracing_state()
+                torch._C._set_tracing_state(None)
+                self._leave_out()
+                torch._C._set_tracing_state(traces)
+            return
         training, here = module.training and torch.is_grad_enabled(), threading.get_ident()
         if here != (self._thread if training else here if self._begin is None else self._within):
             self._failed = TraceError(

@@ -54,7 +54,8 @@ def step_of(model: Model, example: Example, options: Options, device: torch.devi
     prepare: Prepare | None = _GENERATING.get(options.mode)
 
     def ready(_: Marks | None) -> Run:
-        given = args, kwargs
+        # In containers of its own, from which it may take things:
+        given: tuple[Any, Any] = _there((args, kwargs), device)
         if prepare is not None:  # a cache grows while it is read
             with torch.no_grad():
                 given = prepare(module, *deepcopy(given), None)
@@ -105,9 +106,10 @@ def _training(
 
     def ready(marks: Marks | None) -> Run:
         stepper.zero_grad(set_to_none=not options.accumulation)
+        given, named = _there((args, kwargs), device)
 
         def run() -> Any:
-            loss = how.loss(module(*args, **kwargs))
+            loss = how.loss(module(*given, **named))
             with nullcontext() if marks is None else marks.backward():
                 backward(scaler.scale(loss))
             if marks is not None:
