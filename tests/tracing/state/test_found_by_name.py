@@ -262,3 +262,26 @@ class Looks(nn.Module):
 
 def test_a_librarys_class_is_found_by_a_text() -> None:
     assert opgraph.profile(Looks(), X).totals.flops == 2 * 2 * 8 * 8
+
+
+class Masked(nn.Module):
+    """Has a table of masks by which weight they are of, as pruning does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.masks = {id(self.layer.weight): torch.ones(8, 8)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight: Tensor = self.layer.weight
+        mask = self.masks.get(id(weight))
+        return nn.functional.linear(x, weight if mask is None else weight * mask, self.layer.bias)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_table_by_ids_of_weights_knows_them(mode: str) -> None:
+    profile = opgraph.profile(Masked(), X, mode=mode)
+    kernels = [
+        k.op for node in profile.graph.nodes for k in node.kernels if node.phase == "forward"
+    ]
+    assert "aten.mul" in kernels

@@ -1,6 +1,7 @@
-"""What the code of a model learns when it asks of which type a fake tensor is: that of the tensor it stands
-for. `type(w) is nn.Parameter` can be heard nowhere; so the name `type` means another class in the modules
-of Python's whose code runs, and `isinstance` another function where weights have classes of their own."""
+"""What the code of a model learns when it asks of which type a fake tensor is, or which: that of the tensor
+it stands for. `type(w) is nn.Parameter` can be heard nowhere; so the name `type` means another class in the
+modules of Python's whose code runs, `id` another function (tables of masks are kept by `id(w)`), and
+`isinstance` one where weights have classes of their own."""
 
 from __future__ import annotations
 
@@ -20,12 +21,13 @@ _PLAIN = (nn.Parameter, Tensor, FakeTensor)
 
 
 def dress(stand: Tensor, tensor: Tensor) -> None:
-    """Give a stand-in what else can be seen of its tensor: its class, if that is one of its own, and the
-    attributes that somebody gave it."""
+    """Give a stand-in what else can be seen of its tensor: its class, if that is one of its own, which
+    object it is, and the attributes that somebody gave it."""
     if type(stand) is not FakeTensor or type(tensor) is FakeTensor:
         return
     known = vars(stand)
     known.update((k, v) for k, v in attributes(tensor).items() if k not in known)
+    known["_stands_at"] = id(tensor)
     if type(tensor) not in _PLAIN and not hasattr(tensor, "__tensor_flatten__"):
         known["_stands_for"] = type(tensor)
 
@@ -157,6 +159,11 @@ def _isinstance(item: Any, classes: Any) -> bool:
     )
 
 
+def _id(item: Any) -> int:
+    at: int = vars(item).get("_stands_at", id(item)) if type(item) is FakeTensor else id(item)
+    return at
+
+
 class Told:
     """What names mean to some code, by the globals that it runs by."""
 
@@ -192,7 +199,7 @@ class Told:
 @contextmanager
 def true_types(weights: Iterable[Tensor]) -> Iterator[Told]:
     """Within, the code that is told learns the types that fake tensors stand for."""
-    names: dict[str, Any] = {"type": Type}
+    names: dict[str, Any] = {"type": Type, "id": _id}
     if any("_stands_for" in vars(t) for t in weights):
         names["isinstance"] = _isinstance
     told = Told(names)
