@@ -555,3 +555,13 @@ def test_a_forward_that_takes_things_out_of_what_it_is_given(mode: str) -> None:
     measured = opgraph.measure(Takes(), batch, mode=mode, device="cpu", steps=2, **loss)
     assert measured.record.steps
     assert list(batch) == ["x", "labels"]
+
+
+def test_a_model_whose_hook_changes_what_it_is_given_is_recorded_with_that() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3)), torch.ones(2, 8, 8, 3)
+    model.register_forward_pre_hook(lambda _, args: (args[0].permute(0, 3, 1, 2),))
+    with torch.no_grad(), opgraph.recording(model) as run:
+        for _ in range(4):
+            model(x)
+    recorded, profiled = run.profile, opgraph.profile(model, x)
+    assert [n.target for n in recorded.graph.nodes] == [n.target for n in profiled.graph.nodes]

@@ -40,7 +40,8 @@ def around(
     """Have functions called before and after each call of a module; what comes has a `remove`. They are
     hooks, but of a module that is compiled in place, where hooks would be part of what is compiled."""
     if module._compiled_call_impl is None:
-        yield module.register_forward_pre_hook(_Hook(called), with_kwargs=True)
+        # The first of all, so that it gets what the loop gives:
+        yield module.register_forward_pre_hook(_Hook(called), prepend=True, with_kwargs=True)
         yield module.register_forward_hook(_Hook(returned), always_call=True)
     else:
         yield _Around(module, called, returned)
@@ -163,6 +164,8 @@ class Follower:
     @uncompiled
     def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not self._is_called or module is not self._module or self._failed is not None:
+            return
+        if torch._C._current_graph_task_id() != -1:  # a backward calls it again (checkpointing)
             return
         if torch.jit.is_tracing():  # which is no call of the loop, and takes marks for operators
             if self._begin is not None:
