@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.checkpoint import checkpoint
 
 import opgraph
 from opgraph.analysis.measured.times import curve
@@ -514,7 +515,12 @@ def test_a_loop_of_training_in_another_thread_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("follow", [opgraph.recording, _metered])
-def test_a_model_that_is_followed_may_be_traced_within_its_loop(follow: Any) -> None:
+@pytest.mark.parametrize(
+    "traced",
+    [torch.jit.trace, lambda model, x: torch.export.export(model, (x,)).module()],
+    ids=["jit", "export"],
+)
+def test_a_model_that_is_followed_may_be_traced_within_its_loop(follow: Any, traced: Any) -> None:
     def loop(around: Any) -> tuple[list[float], Any]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -526,7 +532,7 @@ def test_a_model_that_is_followed_may_be_traced_within_its_loop(follow: Any) -> 
                 loss = model(x).square().sum()
                 loss.backward()
                 optimizer.step()
-                losses += [loss.item(), torch.jit.trace(model, x)(x).sum().item()]
+                losses += [loss.item(), traced(model, x)(x).sum().item()]
                 model(x).sum().backward()
         return losses, run
 
@@ -534,6 +540,28 @@ def test_a_model_that_is_followed_may_be_traced_within_its_loop(follow: Any) -> 
     assert losses == loop(nullcontext)[0]
     if run is not None:
         assert run.measured.record.source == "recording"
+
+
+@pytest.mark.parametrize("follow", [opgraph.recording, _metered])
+def test_a_checkpoint_around_the_whole_model_is_followed(follow: Any) -> None:
+    def loop(around: Any) -> tuple[list[float], Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        x, losses = torch.ones(3, 4), []
+        with around(model) as run:
+            for _ in range(8):
+                optimizer.zero_grad()
+                loss = checkpoint(model, x, use_reentrant=False).square().sum()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        return losses, run
+
+    losses, run = loop(follow)
+    assert losses == loop(nullcontext)[0]
+    if run is not None:
+        assert any("computes the model again" in note for note in run.measured.record.notes)
 
 
 class Takes(nn.Module):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.checkpoint import checkpoint
 
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
@@ -54,9 +55,9 @@ class _Hook:
     def __init__(self, run: Callable[..., None]) -> None:
         self._run = run
 
-    @uncompiled
     def __call__(self, *given: Any) -> None:
-        self._run(*given)
+        if not (torch.compiler.is_exporting() and torch.compiler.is_dynamo_compiling()):
+            self._run(*given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (nullcontext(), "__exit__")
@@ -89,6 +90,22 @@ class _Around:
             self._module._compiled_call_impl = self._compiled
 
 
+@contextmanager
+def _uncheckpointed() -> Iterator[bool]:
+    """Within, what autograd saves is not kept by a checkpoint that is around. Whether one is."""
+    autograd, hooks = torch._C._autograd, []
+    while (top := autograd._top_saved_tensors_default_hooks(False)) is not None:  # noqa: FBT003
+        if top[0].__module__ != checkpoint.__module__:
+            break
+        hooks.append(top)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield bool(hooks)
+    finally:
+        for each in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(*each)
+
+
 class Follower:
     """Follows the calls of a model in a loop that somebody else writes. A step of training lasts from one
     call to the next, with all that the loop does between; without gradients a step is the call itself. Runs
@@ -107,6 +124,7 @@ class Follower:
             threading.get_ident()
         )  # of the loop, and of the step that runs
         self._left_out = 0
+        self._again = False  # a checkpoint is around the model, and computes it again
         self._training = False
         self._begin: float | None = None
         self._under: Profiled | None = None
@@ -156,7 +174,10 @@ class Follower:
         traced = self._traced[1:] if warm else self._traced
         plain = self._plain or [seconds for seconds, _ in traced]
         run = run_of(plain, traced, self._device)
-        notes = *run.notes, *run_otherwise(self._profile, self._module)
+        again = (
+            "a checkpoint of the loop computes the model again in the backward, on no node of it"
+        )
+        notes = *run.notes, *[again] * self._again, *run_otherwise(self._profile, self._module)
         return replace(self._profile, measured=replace(run, source="recording", notes=notes))
 
     # What happens in the loop.
@@ -167,12 +188,9 @@ class Follower:
             return
         if torch._C._current_graph_task_id() != -1:  # a backward calls it again (checkpointing)
             return
-        if torch.jit.is_tracing():  # which is no call of the loop, and takes marks for operators
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():  # which is no call of the loop
             if self._begin is not None:
-                traces = torch._C._get_tracing_state()
-                torch._C._set_tracing_state(None)
                 self._leave_out()
-                torch._C._set_tracing_state(traces)
             return
         training, here = module.training and torch.is_grad_enabled(), threading.get_ident()
         if here != (self._thread if training else here if self._begin is None else self._within):
@@ -187,7 +205,8 @@ class Follower:
         if self._profile is None and not (first and self._training):
             mode = "train" if self._training else "infer"
             try:
-                self._profile = self._trace(Example(args, kwargs), mode, self._optimizer)
+                with _uncheckpointed() as self._again:
+                    self._profile = self._trace(Example(args, kwargs), mode, self._optimizer)
             except OpgraphError as error:
                 self._failed = error  # which is no reason for the loop to end
                 return
