@@ -429,7 +429,9 @@ def staged(
                     weights.also(piece, known)
         args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
-            told = stack.enter_context(true_types(weights.stand_ins()))
+            told = stack.enter_context(
+                true_types(weights.stand_ins(), set_there=guard.sets_classes)
+            )
 
             def imported_now() -> None:
                 imported()

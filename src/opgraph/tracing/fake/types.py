@@ -6,9 +6,10 @@ modules of Python's whose code runs, `id` another function (tables of masks are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import MemberDescriptorType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -196,14 +197,24 @@ class Told:
         self._spaces.clear()
 
 
+def _set(fake: FakeTensor, name: str, value: Any) -> None:
+    """Set an attribute of a fake tensor. It is none of another class, which torch could not run."""
+    if name == "__class__":
+        vars(fake)["_stands_for"] = value
+    else:
+        object.__setattr__(fake, name, value)
+
+
 @contextmanager
-def true_types(weights: Iterable[Tensor]) -> Iterator[Told]:
-    """Within, the code that is told learns the types that fake tensors stand for."""
+def true_types(weights: Iterable[Tensor], *, set_there: bool) -> Iterator[Told]:
+    """Within, the code that is told learns the types that fake tensors stand for, which it may set where
+    that is said."""
     names: dict[str, Any] = {"type": Type, "id": _id}
-    if any("_stands_for" in vars(t) for t in weights):
+    if set_there or any("_stands_for" in vars(t) for t in weights):
         names["isinstance"] = _isinstance
     told = Told(names)
-    try:
-        yield told
-    finally:
-        told.end()
+    with patch.object(FakeTensor, "__setattr__", _set) if set_there else nullcontext():
+        try:
+            yield told
+        finally:
+            told.end()

@@ -9,6 +9,7 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping
+from inspect import BoundArguments
 from mmap import mmap
 from types import (
     FrameType,
@@ -137,7 +138,7 @@ def keeps(cls: type) -> bool:
     uses. What they have in a part of a package that is for everybody (`torch.utils.data._utils`) a model
     may hold between two calls."""
     top, _, rest = (cls.__module__ or "").partition(".")
-    if issubclass(cls, (torch.nn.Module, logging.Handler)):
+    if issubclass(cls, (torch.nn.Module, logging.Handler, BoundArguments)):
         return True
     if top in ("torch", "numpy"):
         return not rest.startswith("_") and is_in_python(cls)

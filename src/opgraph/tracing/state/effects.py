@@ -459,6 +459,10 @@ def _sent(*_: Any, **__: Any) -> str | None:
     )  # a loop wakes itself
 
 
+def _awaited(queue: Any, *_: Any, **__: Any) -> str | None:
+    return "" if queue.not_empty._waiters else None
+
+
 def _handed(*_: Any, **__: Any) -> str | None:
     above = sys._getframe(2).f_back
     return None if _is_pools(above) else ""
@@ -554,6 +558,7 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
       for name in ("send", "send_bytes")),
     *(("torch._C._distributed_c10d", f"Store.{name}", "changed a store of torch.distributed", _nothing)
       for name in ("set", "add", "append", "compare_set", "multi_set", "delete_key", "queue_push")),
+    ("queue", "Queue.put", "gave what it put into a queue to a thread that waits for it", _awaited),
     ("os", "dup2", "changed the descriptor", _second),
     ("_thread", "start_new_thread", "started a thread", _nothing),
     ("signal", "set_wakeup_fd", "set where signals are written to", _nothing),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
-from types import BuiltinFunctionType, MethodWrapperType
+from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdRef
 
 from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
@@ -71,6 +73,9 @@ LISTS = (
 """The lists of what was found, with what it was then."""
 METHODS_IN_C = frozenset(ids_of((BuiltinFunctionType, MethodWrapperType)))
 """Types of methods that are written in C, and of functions, which are methods of their modules."""
+
+REFERENCES = frozenset({weakref.ref, weakref.KeyedRef, WeakIdRef})
+"""Types of weak references to which there can be another, to a copy."""
 
 
 @dataclass(slots=True)
@@ -198,7 +203,7 @@ class Found:
             if identity(before) in copies and slot_value(slot, item) is before:
                 with suppress(AttributeError, TypeError):  # it may only be shown
                     slot.__set__(item, copies[identity(before)])
-        for space, name, value in self._last:
+        for space, name, value in chain(self._names, self._last):
             if identity(value) in copies and space.get(name) is value:
                 space[name] = copies[identity(value)]
         for function, (_, defaults, *_) in self._functions:
@@ -209,6 +214,9 @@ class Found:
                 says_now(item, (of, copies[identity(args)], named))
             if identity(of) in copies and item.func is of:
                 says_now(item, (copies[identity(of)], item.args, named))
+        for variable, value in self._contexts:
+            if identity(value) in copies and variable.get(MISSING) is value:
+                variable.set(copies[identity(value)])
         for cls, members in self._classes:
             for name, value in members.items():
                 if identity(value) in copies and vars(cls).get(name) is value:
@@ -357,9 +365,12 @@ def _owners(having: Mapping[int, list[tuple[Any, Any]]], over: set[int]) -> set[
 
 
 def _parts(item: Any) -> Iterable[Any]:
-    """What is in a tuple or a set, whatever its own way through it does; what a method in C is of."""
-    if identity(type(item)) in METHODS_IN_C:
+    """What is in a tuple or a set, whatever its own way through it does; what a method is of, or a weak
+    reference leads to."""
+    if identity(type(item)) in METHODS_IN_C or type(item) is MethodType:
         return (item.__self__,)
+    if type(item) in REFERENCES:
+        return (item(),)
     return tuple.__iter__(item) if issubclass(type(item), tuple) else item
 
 
@@ -380,9 +391,13 @@ def _inner_first(wholes: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
 
 
 def _of_parts(item: Any, parts: list[Any]) -> Any:
-    """The same tuple, set or method of other parts, made by what is in C of its class: results of torch's
-    that have names (`torch.max`) make themselves."""
+    """The same tuple, set, method or reference of other parts, made by what is in C of its class: results
+    of torch's that have names (`torch.max`) make themselves."""
     cls: Any = type(item)
+    if cls in REFERENCES:  # what becomes of the part is told to nobody
+        return cls(*parts, None, *([item.key] if cls is weakref.KeyedRef else []))
+    if cls is MethodType:
+        return MethodType(item.__func__, *parts)
     if identity(cls) in METHODS_IN_C:
         return getattr(parts[0], item.__name__)
     if not issubclass(cls, tuple):

@@ -247,6 +247,11 @@ class Guard:
         return self._reach.tells_fakes
 
     @property
+    def sets_classes(self) -> bool:
+        """Whether there is code within reach that may set the class of an object."""
+        return self._reach.sets_classes
+
+    @property
     def limit(self) -> int:
         """The bytes that the run may take."""
         if self._limit is None:

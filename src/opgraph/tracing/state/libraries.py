@@ -7,6 +7,7 @@ import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from inspect import getmro
+from itertools import chain, repeat
 from logging import Logger
 from types import (
     BuiltinFunctionType,
@@ -360,8 +361,8 @@ def _of(function: FunctionType) -> tuple[_Within, _Read]:
 
 def _kinds_named(function: FunctionType) -> tuple[int, ...]:
     """What kinds of things there are, by the ids of their classes."""
-    places = _named_by(function)
-    return tuple(id(type(space.get(name, _KEPT))) for space, names in places for name in names)
+    found = (map(space.get, names, repeat(_KEPT)) for space, names in _named_by(function))
+    return tuple(map(id, map(type, chain.from_iterable(found))))
 
 
 _KEPT = object()

@@ -130,12 +130,20 @@ def home_of(function: FunctionType) -> Any:
     return module_of(function.__globals__)
 
 
+_MADE_OF = {
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset", "fdel"),
+    functools.cached_property: ("func",),
+}
+"""The functions of which descriptors of Python's own are made, by their names there."""
+
+
 def parts_of(value: Any) -> tuple[Any, ...]:
-    """An attribute of a class as the functions or the value that it is."""
-    if issubclass(type(value), (staticmethod, classmethod)):
-        return (value.__func__,)
-    if issubclass(type(value), property):
-        return value.fget, value.fset, value.fdel
-    if issubclass(type(value), functools.cached_property):
-        return (value.func,)
-    return (value,)
+    """An attribute of a class as the functions or the value that it is. What is of a class below those of
+    Python's own may keep something itself."""
+    of = next((names for cls, names in _MADE_OF.items() if issubclass(type(value), cls)), None)
+    if of is None:
+        return (value,)
+    parts = tuple(getattr(value, name) for name in of)
+    return parts if type(value) in _MADE_OF else (*parts, value)

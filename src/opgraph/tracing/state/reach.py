@@ -71,7 +71,7 @@ from opgraph.tracing.state.code import (
     takes_modules,
     with_parts,
 )
-from opgraph.tracing.state.found import LISTS, METHODS_IN_C, Found
+from opgraph.tracing.state.found import LISTS, METHODS_IN_C, REFERENCES, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
     CONTENTS,
@@ -215,6 +215,7 @@ class Reach(Found):
     _modules: Modules | None = None
     _asked: list[int] = field(default_factory=lambda: [0] * _ASKED)
     _homes: set[str] = field(default_factory=set)
+    _files: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
     _common_names: dict[str, Any] = field(default_factory=dict)
     _codes: list[tuple[CodeType, dict[str, Any]]] = field(default_factory=list)
@@ -264,6 +265,8 @@ class Reach(Found):
             self._kept_for_all(cls)
         for (_, name), table in self._read.items():
             self._read_there(table, name)
+        for name in filter(self._is_file, self._files):
+            self._kept_in_file(name)
         self._for_all.clear()
         self._read.clear()
         self._follow()
@@ -556,6 +559,7 @@ class Reach(Found):
             return False
         if name in self._homes or not is_installed(name):
             return True
+        self._files.add(name)
         self._abroad.setdefault(name, []).append(item)
         self._seen.discard(identity(item))
         return False
@@ -597,6 +601,17 @@ class Reach(Found):
         self._look((getattr(getattr(item, "bit_generator", item), "seed_seq", None),))
         if issubclass(type(item), Context):
             self._look(item.values())
+        elif issubclass(type(item), SimpleQueue):
+            self._look(
+                chain.from_iterable(
+                    each if type(each) is list else (each,) for each in gc.get_referents(item)
+                )
+            )
+        elif made_with(type(item), "set_result"):
+            with suppress(Exception):  # it has none, or an error
+                self._look(
+                    (item.value() if issubclass(type(item), torch._C.Future) else item._result,)
+                )
         if behind(type(item)) is None:
             self._own_table(item)
             return
@@ -619,12 +634,14 @@ class Reach(Found):
         """A method that is written in C: `items.append`."""
         if not issubclass(type(item.__self__), ModuleType):
             self._look((item.__self__,))
-            if is_iterator(type(item.__self__)):
+            if is_iterator(type(item.__self__)) or issubclass(type(item.__self__), Tensor):
                 self._wholes.append(item)
 
     def _reference(self, item: weakref.ref[Any]) -> None:
         self._own_table(item)
         self._look((weakref.ref.__call__(item),))
+        if type(item) in REFERENCES:
+            self._wholes.append(item)
 
     def _stands_for(self, item: Any) -> None:
         """What another object is behind."""
@@ -635,6 +652,7 @@ class Reach(Found):
 
     def _shown(self, item: Any) -> None:
         """What an object shows and does not have itself: the dictionary behind a view of it."""
+        self._own_table(item)
         self._look(gc.get_referents(item))
 
     def _module_kept(self, item: ModuleType) -> None:
@@ -834,6 +852,24 @@ class Reach(Found):
             torchs = (type(value).__module__ or "").startswith("torch.")
             self._theirs.append((value, table_of(value) if torchs else None))
 
+    @staticmethod
+    def _is_file(name: Any) -> bool:
+        return name in sys.modules and is_installed(name) and not is_opaque(name)
+
+    def _kept_in_file(self, name: str) -> None:
+        """What a file of an installed package keeps: all of its globals, what is in those, and what its
+        classes have."""
+        space = table_of(sys.modules[name])
+        if type(space) is not dict or identity(space) in self._seen:
+            return
+        self._seen.add(identity(space))
+        self._spaces.append((space, before := dict(space)))
+        held = [v for v in before.values() if identity(type(v)) not in _ALONE]
+        self._shallow(held, name)
+        for value in before.values():
+            if issubclass(type(value), type) and value.__module__ == name:
+                self._kept_for_all(value)
+
     def _kept_for_all(self, cls: type) -> None:
         """What a library's class has, and what is in the containers there."""
         if identity(cls) in self._types:  # the model's classes are below it
@@ -909,11 +945,13 @@ class Reach(Found):
 
     def _module(self, module: ModuleType, names: frozenset[str], parts: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
-        if is_opaque(module.__name__) or (
-            module.__name__ not in self._homes and is_installed(module.__name__)
-        ):
+        name, space = module.__name__, vars(module)
+        if is_opaque(name):
             return
-        space = vars(module)
+        if name not in self._homes and is_installed(name):
+            if any(n[:2] != "__" and not is_loaded(space[n]) for n in names & space.keys()):
+                self._files.add(name)
+            return
         self._own_space(space)
         for name in (names | _ANSWERS) & space.keys() | with_parts(space, parts):
             value = space[name]
@@ -952,6 +990,7 @@ class Reach(Found):
             self._types.add(identity(each))
             if type(each) is not type:
                 self._class(type(each))
+            self._files.add(each.__module__)
             if each.__flags__ & IMMUTABLE:
                 continue
             self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
@@ -965,6 +1004,8 @@ class Reach(Found):
 
     def _method(self, item: MethodType) -> None:
         self._look((item.__self__, item.__func__))
+        if issubclass(type(item.__self__), Tensor):
+            self._wholes.append(item)
 
     def _partial(self, item: functools.partial[Any]) -> None:
         self._own_table(item)
@@ -990,6 +1031,11 @@ class Reach(Found):
         return not self._wanted.names.isdisjoint(_LAUNCHING) or any(
             type(name) is str and name.partition(".")[0] in _OF_LAUNCHING for name in of
         )
+
+    @property
+    def sets_classes(self) -> bool:
+        """Whether code that is followed may set the class of an object."""
+        return "__class__" in self._said
 
     @property
     def reads_memory(self) -> bool:

@@ -4,6 +4,7 @@ threads, streams, loggers."""
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ from multiprocessing.process import current_process
 from operator import attrgetter
 from types import FunctionType
 from typing import Any
+from unittest.mock import ANY
 
 from opgraph.tracing.state.classes import OfClasses
 from opgraph.tracing.state.code import set_by
@@ -30,6 +32,8 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("multiprocessing.pool", "Pool"): lambda p: p._state,
     ("sqlite3", "Connection"): lambda c: (
         c.total_changes, c.in_transaction, c.row_factory, c.text_factory, c.isolation_level),
+    ("_lsprof", "Profiler"): lambda p: (
+        ANY if sys.getprofile() is p else sum(each.callcount for each in p.getstats())),
     ("numba.typed.typedlist", "List"): lambda held: pickle.dumps(list(held)),
     ("numba.typed.typeddict", "Dict"): lambda held: pickle.dumps(list(held.items())),
     ("_box", "Box"): lambda made: pickle.dumps(

@@ -73,12 +73,10 @@ class Modules:
         """What texts say where it is: all that a module has of its own (`"mine.blocks"`, `".blocks"`), or
         something in one (`"mine.blocks.Block"`, `"mine.blocks:Block"`)."""
         for text in texts:
-            before = "." if text[:1] == "." else ""
-            path = text.lstrip(".").replace(":", ".").split(".") if len(text) < _LONGEST else []
-            for at in range(len(path), 0, -1):
-                for space in self._named.get(before + ".".join(path[:at]), ()):
-                    if at < len(path):
-                        yield from _within(space, path[at:])
+            for name, way in _ways(text):
+                for space in self._named.get(name, ()):
+                    if way:
+                        yield from _within(space, way)
                     else:
                         home = space.get("__name__")
                         yield from (v for v in all_in(space) if v.__module__ == home)
@@ -87,14 +85,21 @@ class Modules:
 def theirs(texts: Iterable[str]) -> Iterator[Any]:
     """The classes of libraries that texts say where they are (`"library.part.Class"`)."""
     for text in texts:
-        path = text.replace(":", ".").split(".") if len(text) < _LONGEST else []
-        for at in range(len(path) - 1, 0, -1):
-            module = sys.modules.get(".".join(path[:at])) if path[0] in sys.modules else None
+        for name, way in _ways(text):
+            module = sys.modules.get(name) if way else None
             if module is not None and is_loaded(module) and is_closed(module.__name__):
-                yield from (
-                    v for v in _within(vars(module), path[at:]) if issubclass(type(v), type)
-                )
+                found = _within(vars(module), way)
+                yield from (v for v in found if issubclass(type(v), type))
                 break
+
+
+def _ways(text: str) -> Iterator[tuple[str, list[str]]]:
+    """How a text may say where something is: the name of a module, and the way from there on. The longest
+    name is the first."""
+    before = "." if text[:1] == "." else ""
+    path = text.lstrip(".").replace(":", ".").split(".") if len(text) < _LONGEST else []
+    for at in range(len(path), 0, -1):
+        yield before + ".".join(path[:at]), path[at:]
 
 
 _LONGEST = 200

@@ -101,8 +101,8 @@ NOT_FOLLOWED = (
     "weights and inputs"
 )
 MADE_BEFORE = (
-    "autocast for cuda was made before the run, and torch has it do nothing where there is no GPU: figures "
-    "are those of the precision of weights and inputs"
+    "autocast for cuda was made before the run, and does nothing, as where it is made with enabled=False "
+    "or there is no GPU: figures are those of the precision of weights and inputs"
 )
 TURNED_OFF = "forward turns autocast off for what is to run as it is: --autocast does not heed that"
 _AGAIN = "torch.utils.checkpoint"

@@ -1,0 +1,158 @@
+"""What a file of an installed package keeps is as before, whichever code of it changes that: methods of
+bases and of objects, and functions that it made."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from tests.tracing.state.using import Using
+from torch import Tensor, nn
+
+import opgraph
+
+X = torch.ones(2, 8)
+LIBRARY = """
+import torch
+COUNT, LAST, LOG, SUMS = 0, None, [], {}
+def _note(name):
+    global COUNT, LAST
+    COUNT, LAST = COUNT + 1, name
+    LOG.append(name)
+    SUMS[name] = SUMS.get(name, 0) + 1
+class Base(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+    def __call__(self, *args):
+        _note("call")
+        return super().__call__(*args)
+    def note(self):
+        self._note()
+    def _note(self):
+        _note("base")
+class Config:
+    width = 2
+    def get(self, name):
+        self._asked(name)
+        return getattr(self, name)
+    def _asked(self, name):
+        _note(name)
+class Timer:
+    times = {}
+    def __enter__(self):
+        self._start()
+    def __exit__(self, *_):
+        pass
+    def _start(self):
+        Timer.times["runs"] = len(Timer.times)
+        _note("timer")
+def hooks(module, name):
+    def hook(*_):
+        _note(name)
+    return module.register_forward_hook(hook)
+def counted(function):
+    def wrapper(*args):
+        _note("wrapper")
+        return function(*args)
+    return wrapper
+def activation(scale):
+    return lambda x: (_note("activation"), x * scale)[1]
+"""
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made: Any = ModuleType("noting")
+    made.__file__ = "/site-packages/noting.py"
+    exec(LIBRARY, vars(made))  # noqa: S102
+    monkeypatch.setitem(sys.modules, "noting", made)
+    monkeypatch.setitem(globals(), "noting", made)
+    return made
+
+
+def _below(library: Any) -> nn.Module:
+    class Below(library.Base):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Tensor:
+            self.note()
+            y: Tensor = self.layer(x)
+            return y
+
+    return Below()
+
+
+def _below_a_call(library: Any) -> nn.Module:
+    class Below(library.Base):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x)
+            return y * y.sum().item()
+
+    return Below()
+
+
+def _configured(library: Any) -> nn.Module:
+    class Own(library.Config):  # type: ignore[misc]
+        height = 3
+
+    own = Own()
+    return Using(lambda: own.get("height"))
+
+
+def _entered(_: Any) -> nn.Module:
+    def use() -> None:
+        with noting.Timer():  # type: ignore[name-defined] # noqa: F821
+            pass
+
+    return Using(use)
+
+
+def _hooked(library: Any) -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    library.hooks(model[0], "hook")
+    return model
+
+
+def _wrapped(library: Any) -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 8))
+    model[0].forward = library.counted(model[0].forward)
+    return model
+
+
+def _activated(library: Any) -> nn.Module:
+    class Activates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.activation = nn.Linear(8, 8), library.activation(2.0)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.activation(self.layer(x))
+
+    return Activates()
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "train"}], ids=["infer", "train"])
+@pytest.mark.parametrize(
+    "made", [_below, _below_a_call, _configured, _entered, _hooked, _wrapped, _activated]
+)
+def test_what_a_file_of_a_package_keeps(
+    made: Callable[[Any], nn.Module], options: dict[str, Any], library: Any
+) -> None:
+    model = made(library)
+
+    def state() -> Any:
+        return copy.deepcopy(
+            (library.COUNT, library.LAST, library.LOG, library.SUMS, library.Timer.times)
+        )
+
+    model(X)
+    before = state()
+    profile = opgraph.profile(model, X, **options)
+    assert state() == before
+    assert not [remark for remark in profile.remarks if remark.code == "state"]
+    model(X)
+    assert state() != before

@@ -1,0 +1,270 @@
+"""What holds something in an unusual way: what a forward changes there is as before, and in training it
+finds there what stands for a weight."""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import functools
+import inspect
+import itertools
+import logging.handlers
+import queue
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from tests.tracing.state.using import Using
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+import opgraph
+
+X = torch.ones(2, 8)
+OPTIONS: list[dict[str, Any]] = [{}, {"mode": "train"}]
+
+
+class _Property(property):
+    """A property that counts, and keeps what it made."""
+
+    calls, value = 0, None
+
+    def __get__(self, item: Any, cls: Any = None) -> Any:
+        self.calls += 1
+        self.value = torch.ones(2) if self.value is None else self.value
+        return self.calls
+
+
+class _Cached(functools.cached_property[Any]):
+    calls = 0
+
+    def __get__(self, item: Any, cls: Any = None) -> Any:
+        self.calls += 1
+        return self.calls
+
+
+class _OfClass(classmethod):  # type: ignore[type-arg]
+    calls = 0
+
+    def __get__(self, item: Any, cls: Any = None) -> Any:
+        self.calls += 1
+        return self.calls
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("kind", [_Property, _Cached, _OfClass])
+def test_a_descriptor_that_keeps_something(kind: Any, values: bool) -> None:
+    class Counts:
+        number = kind(lambda _: 0)
+
+    counts = Counts()
+    descriptor = vars(Counts)["number"]
+    for options in OPTIONS:
+        opgraph.profile(Using(lambda: counts.number, values), X, **options)
+        assert descriptor.calls == 0
+        assert getattr(descriptor, "value", None) is None
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.n = 0
+
+
+def _in_a_queue(kept: Kept) -> Callable[[], Any]:
+    waiting: Any = queue.SimpleQueue()
+    waiting.put(kept)
+
+    def take() -> Kept:
+        item: Kept = waiting.get()
+        waiting.put(item)
+        return item
+
+    return take
+
+
+def _in_a_future(kept: Kept) -> Callable[[], Any]:
+    loop = asyncio.new_event_loop()
+    try:
+        future = loop.create_future()
+        future.set_result(kept)
+    finally:
+        loop.close()
+    return future.result
+
+
+def _in_one_of_torchs(kept: Kept) -> Callable[[], Any]:
+    future: Any = torch.futures.Future()
+    future.set_result(kept)
+    return future.value  # type: ignore[no-any-return]
+
+
+def _as_an_argument(kept: Kept) -> Callable[[], Any]:
+    bound = inspect.signature(lambda a: a).bind(kept)
+    return lambda: bound.arguments["a"]
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("held", [_in_a_queue, _in_a_future, _in_one_of_torchs, _as_an_argument])
+def test_what_is_held_so(held: Callable[[Kept], Callable[[], Any]], values: bool) -> None:
+    kept = Kept()
+    get = held(kept)
+
+    def use() -> None:
+        get().n += 1
+
+    for options in OPTIONS:
+        opgraph.profile(Using(use, values), X, **options)
+        assert kept.n == 0
+
+
+@pytest.fixture
+def other(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Another module of a person's own."""
+    made: Any = ModuleType("mine_elsewhere")
+    made.counter, made.numbers = itertools.count(), iter(range(100))
+    monkeypatch.setitem(sys.modules, "mine_elsewhere", made)
+    monkeypatch.setitem(globals(), "mine_elsewhere", made)
+    return made
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_iterators_of_another_module(values: bool, other: Any) -> None:
+    def use() -> None:
+        next(mine_elsewhere.counter)  # type: ignore[name-defined] # noqa: F821
+        next(mine_elsewhere.numbers)  # type: ignore[name-defined] # noqa: F821
+
+    for options in OPTIONS:
+        profile = opgraph.profile(Using(use, values), X, **options)
+        assert not [remark for remark in profile.remarks if remark.code == "state"]
+    assert (next(other.counter), next(other.numbers)) == (0, 0)
+
+
+VARIABLE: ContextVar[Any] = ContextVar("weight")
+
+
+def _in_a_variable(weight: Any) -> Callable[[], Any]:
+    VARIABLE.set(weight)
+    return VARIABLE.get
+
+
+def _weakly(weight: Any) -> Callable[[], Any]:
+    return weakref.ref(weight)
+
+
+def _among_weak_values(weight: Any) -> Callable[[], Any]:
+    held = weakref.WeakValueDictionary({1: weight})
+    return lambda: held[1]
+
+
+def _among_weak_keys(weight: Any) -> Callable[[], Any]:
+    held = WeakTensorKeyDictionary({weight: 1})
+    return lambda: next(iter(held))
+
+
+def _by_a_method_in_c(weight: Any) -> Callable[[], Any]:
+    held = weight.numel
+    return lambda: held.__self__
+
+
+def _by_a_method(weight: Any) -> Callable[[], Any]:
+    held = weight.register_hook
+    return lambda: held.__self__
+
+
+def _in_another_module(weight: Any) -> Callable[[], Any]:
+    sys.modules["mine_elsewhere"].weight = weight  # type: ignore[attr-defined]
+    return lambda: mine_elsewhere.weight  # type: ignore[name-defined] # noqa: F821
+
+
+class Finds(nn.Module):
+    """Goes by a weight that it finds elsewhere."""
+
+    def __init__(self, held: Callable[[Any], Callable[[], Any]]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.find = held(self.layer.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.find()
+        assert found is self.layer.weight
+        return nn.functional.linear(x, found)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["infer", "train"])
+@pytest.mark.parametrize("held", [
+    _in_a_variable, _weakly, _among_weak_values, _among_weak_keys, _by_a_method_in_c, _by_a_method,
+    _in_another_module,
+])  # fmt: skip
+def test_a_weight_is_found_where_it_is_held(
+    held: Callable[[Any], Callable[[], Any]], options: dict[str, Any], other: Any
+) -> None:
+    model = Finds(held)
+    profile = opgraph.profile(model, X, **options)
+    assert profile.totals.flops == 2 * 2 * 8 * 8 * (2 if options else 1)
+    assert model(X).shape == (2, 8)
+    assert model.find() is model.layer.weight
+
+
+class Another(nn.Parameter):
+    """A weight of a class of its own."""
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["infer", "train"])
+@pytest.mark.parametrize("cls", [Another, Tensor])
+def test_a_weight_that_gets_another_class(cls: Any, options: dict[str, Any]) -> None:
+    class Sets(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weight = self.layer.weight
+            weight.__class__ = cls
+            assert type(weight) is cls
+            assert isinstance(weight, cls)
+            return nn.functional.linear(x, weight)
+
+    model = Sets()
+    opgraph.profile(model, X, **options)
+    assert type(model.layer.weight) is nn.Parameter
+    model(X).sum().backward()
+
+
+def _notes(profile: Any, code: str = "state") -> list[str]:
+    return [str(remark) for remark in profile.remarks if remark.code == code]
+
+
+def test_what_a_profiler_of_pythons_counts() -> None:
+    counts = cProfile.Profile()
+    found = _notes(opgraph.profile(Using(lambda: counts.runcall(len, ())), X))
+    assert len(found) == 1
+    assert "(Profile)" in found[0]
+
+
+@pytest.fixture
+def listener() -> Iterator[Any]:
+    rows: list[str] = []
+
+    class Rows(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            rows.append(record.getMessage())
+
+    waiting: Any = queue.Queue()
+    logger = logging.getLogger("opgraph.tests.listened")
+    logger.propagate, handler = False, logging.handlers.QueueHandler(waiting)
+    logger.addHandler(handler)
+    listens = logging.handlers.QueueListener(waiting, Rows())
+    listens.start()
+    yield logger
+    listens.stop()
+    logger.removeHandler(handler)
+
+
+def test_what_a_thread_gets_that_waits_at_a_queue(listener: Any) -> None:
+    found = _notes(opgraph.profile(Using(lambda: listener.warning("forward")), X))
+    assert any("to a thread that waits for it" in note for note in found)
