@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -18,7 +19,9 @@ import opgraph
 
 X = torch.ones(2, 8)
 LIBRARY = """
+import threading
 import torch
+from torch.utils import _pytree
 COUNT, LAST, LOG, SUMS = 0, None, [], {}
 def _note(name):
     global COUNT, LAST
@@ -61,6 +64,33 @@ def counted(function):
         _note("wrapper")
         return function(*args)
     return wrapper
+class Box:
+    pass
+DONE, WORKER, BEATS, JOBS = False, None, 0, []
+def once():
+    global DONE
+    if not DONE:
+        _pytree.register_pytree_node(Box, lambda _: ([], None), lambda *_: Box())
+        DONE = True
+def started(done):
+    global WORKER
+    if WORKER is None:
+        WORKER = threading.Thread(target=done.wait)
+        WORKER.start()
+def beats(done):
+    global BEATS
+    while not done.is_set():
+        BEATS += 1
+        JOBS.append(BEATS)
+class Once(torch.nn.Linear):
+    def forward(self, x):
+        once()
+        return super().forward(x)
+class Starts(torch.nn.Linear):
+    done = threading.Event()
+    def forward(self, x):
+        started(self.done)
+        return super().forward(x)
 def activation(scale):
     return lambda x: (_note("activation"), x * scale)[1]
 """
@@ -156,3 +186,45 @@ def test_what_a_file_of_a_package_keeps(
     assert not [remark for remark in profile.remarks if remark.code == "state"]
     model(X)
     assert state() != before
+
+
+def test_what_is_done_for_good_is_noted_for_good(library: Any) -> None:
+    """What registers does so once, and goes by a global."""
+
+    class Below(library.Once):  # type: ignore[misc]
+        pass
+
+    model = Below(8, 8)
+    profile = opgraph.profile(model, X)
+    assert any("registered with pytree" in str(remark) for remark in profile.remarks)
+    assert library.DONE
+    assert not [r for r in opgraph.profile(model, X).remarks if r.code == "state"]
+    assert model(X).shape == (2, 8)
+
+
+def test_a_thread_that_goes_on_is_not_forgotten(library: Any) -> None:
+    class Below(library.Starts):  # type: ignore[misc]
+        pass
+
+    try:
+        model = Below(8, 8)
+        opgraph.profile(model, X)
+        first = library.WORKER
+        assert first.is_alive()
+        opgraph.profile(model, X)
+        assert library.WORKER is first
+    finally:
+        library.Starts.done.set()
+        library.WORKER.join()
+
+
+def test_what_a_thread_of_a_package_sets_stays(library: Any) -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=library.beats, args=(done,))
+    thread.start()
+    try:
+        opgraph.profile(_below(library), X)
+    finally:
+        done.set()
+        thread.join()
+    assert [*range(1, library.BEATS + 1)] == library.JOBS

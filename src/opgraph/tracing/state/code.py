@@ -149,7 +149,8 @@ _WORDS = re.compile(r"\w+")
 
 def with_parts(table: Mapping[str, Any], parts: Collection[str]) -> set[str]:
     """The names in a table that have one of some parts, but for those of Python's own methods."""
-    return {name for name in table if name[:2] != "__" and any(part in name for part in parts)}
+    names = (name for name in table if type(name) is str and name[:2] != "__")
+    return {name for name in names if any(part in name for part in parts)}
 
 
 BY_NAME = frozenset({"setattr", "delattr", "vars"})

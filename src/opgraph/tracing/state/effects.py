@@ -19,7 +19,7 @@ import torch
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine
 from opgraph.tracing.state.holding import loaded
-from opgraph.tracing.state.packages import is_closed
+from opgraph.tracing.state.packages import is_closed, is_opaque
 
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
@@ -63,6 +63,18 @@ def undisturbed() -> bool:
     return alone() or not of_ones_own()
 
 
+def packages_of_threads() -> set[str]:
+    """The packages in whose code the other threads are, but for those that idle."""
+    found, idle = set(), {other.ident for other in threading.enumerate() if idles(other)}
+    for ident, frame in sys._current_frames().items():
+        within: FrameType | None = None if ident in idle else frame
+        while within is not None and ident != threading.get_ident():
+            found.add(_package(within))
+            within = within.f_back
+    del frame, within  # this one is among them, and with those above it would lead to itself
+    return found
+
+
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
@@ -75,13 +87,16 @@ class Effects:
         me = threading.current_thread()
         self._theirs = {id(t): t for t in threading.enumerate() if t is not me}
         self._begun: list[threading.Thread] = []
+        self.awaited: set[int] = set()
+        self.for_good: set[str] = set()  # files of packages that did what there is no way back from
         self._before: list[tuple[Any, str, Any]] = []
         self.open = _descriptors()
         self._ends = _last_end()
 
-    def begin(self, held: Iterable[Any] = ()) -> None:
+    def begin(self, held: Iterable[Any] = (), awaited: Iterable[Any] = ()) -> None:
         """Hear from now on, and what is written to streams that the forward has `held` since before, where
-        no place in them tells of it."""
+        no place in them tells of it, and put into queues that are `awaited` by threads of before."""
+        self.awaited |= set(map(id, awaited))
         if not _INSTALLED:  # there is no way back
             _INSTALLED.append(_audit)
             sys.addaudithook(_audit)
@@ -157,6 +172,8 @@ class Effects:
 
     def say(self, what: str, name: str) -> None:
         """Something was done; by a thread of before perhaps for the forward, which may have asked it to."""
+        if what in _FOR_GOOD:
+            self.for_good |= _installed_above()
         if self._is_of_another():
             what = "" if what is _REPLAYED else f"or another thread {what}"
         if what and (what is _REPLAYED or _by_the_model()):
@@ -389,6 +406,14 @@ def _by_the_model() -> bool:
     return True  # a thread that runs nothing but a function of Python's
 
 
+def _installed_above() -> set[str]:
+    """The file of an installed package whose code had something done, if it is one's."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_opaque(name := str(frame.f_globals.get("__name__"))):
+        frame = frame.f_back
+    return {name} if frame is not None and is_closed(name) else set()
+
+
 _IMPORTING = ("importlib._bootstrap", "_frozen_importlib")
 
 
@@ -460,7 +485,8 @@ def _sent(*_: Any, **__: Any) -> str | None:
 
 
 def _awaited(queue: Any, *_: Any, **__: Any) -> str | None:
-    return "" if queue.not_empty._waiters else None
+    """What is put into a queue at which a thread of before waits."""
+    return "" if any(id(queue) in each.awaited for each in _LISTENING) else None
 
 
 def _handed(*_: Any, **__: Any) -> str | None:
@@ -604,6 +630,11 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
         "register_fake", "register_kernel", "register_autograd", "register_vmap",
         "register_torch_dispatch", "register_autocast")),
 )  # fmt: skip
+_FOR_GOOD = {what for *_, what, of in _HEARD_IF_THERE if of is _registered} | {
+    "set the number of threads to",
+    "set up torch.distributed",
+}
+"""What is done once in a process: code that does it notes among its globals that it has."""
 _PATHS = tuple(
     (module, tuple(parts), name, what, of)
     for module, path, what, of in _HEARD_IF_THERE

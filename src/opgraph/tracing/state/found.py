@@ -81,7 +81,8 @@ REFERENCES = frozenset({weakref.ref, weakref.KeyedRef, WeakIdRef})
 @dataclass(slots=True)
 class Found:
     """Everything that was found, with what it was when it was found. `spaces` are the globals of all code
-    that is followed."""
+    that is followed. `staying` are files of packages whose globals stay: they note there what was done for
+    good."""
 
     tensors: dict[int, Tensor] = field(default_factory=dict)
     stateful: list[Any] = field(default_factory=list)
@@ -112,6 +113,7 @@ class Found:
     _lent: list[tuple[Any, str, Any]] = field(default_factory=list)
     _answered: set[int] = field(default_factory=set)
     spaces: dict[int, dict[str, Any]] = field(default_factory=dict)
+    staying: set[str] = field(default_factory=set)
 
     def now(self) -> Now:
         """What there is by now where something was found: to be asked for before modules are imported."""
@@ -269,7 +271,8 @@ class Found:
         yield self._partials, partial_back
         yield self._classes, class_back
         for places, look in self._by_name():
-            yield () if places is self._last else places, functools.partial(named_back, look)
+            found = filter(self._goes_back, places) if places is self._names else places
+            yield () if places is self._last else found, functools.partial(named_back, look)
         yield self._contexts, context_back
         yield self.caches, cache_back
         if late:  # what code answers by goes back first, and what that changed in turn
@@ -342,10 +345,14 @@ class Found:
                 having.setdefault(identity(item), []).append((value, slot_value(slot, item)))
         return having
 
+    def _goes_back(self, of: tuple[Any, ...]) -> bool:
+        """Whether something was found in globals that go back."""
+        return of[0].get("__name__") not in self.staying
+
     def undoing_last(self, *, alone: bool = True) -> Iterator[Step]:
         """The same of globals of torch and others: the ways back of settings go by them."""
-        yield self._spaces, space_back
-        yield self._last, functools.partial(named_back, in_space)
+        yield filter(self._goes_back, self._spaces), space_back
+        yield filter(self._goes_back, self._last), functools.partial(named_back, in_space)
         yield self._globals.values(), functools.partial(own_space_back, alone=alone)
 
 

@@ -107,6 +107,10 @@ _enter_context, _leave_context = (
 """What brings things back goes by these, whatever a forward puts in their place."""
 
 
+def _none(_: Tensor) -> bool:
+    return False
+
+
 class Guard:
     """What is known of the time before a run. It changes nothing until it `begin`s, but signals wait from
     its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
@@ -225,7 +229,8 @@ class Guard:
             apart()
             self._context = context
             self._first.lend()
-            self._effects.begin(s for s in self._reach.stateful if isinstance(s, io.IOBase))
+            streams = (s for s in self._reach.stateful if isinstance(s, io.IOBase))
+            self._effects.begin(streams, self._reach.awaited)
             self._imports.begin()
             compute_anew()
         except BaseException:
@@ -300,7 +305,7 @@ class Guard:
         return any(a.ctypes.data <= address < a.ctypes.data + max(a.nbytes, 1) for a in arrays)
 
     @contextmanager
-    def listening(self, made_here: Callable[[Tensor], bool] = lambda _: False) -> Iterator[None]:
+    def listening(self, made_here: Callable[[Tensor], bool] = _none) -> Iterator[None]:
         """Within, the guard itself hears what is written: where nothing is recorded."""
         with _Writes(self, made_here), _Gifts(self, made_here), self.running():
             yield
@@ -566,6 +571,7 @@ class Guard:
         """Bring everything back. What could not be is in `remarks`. Each step is made, whatever the model
         has put in the place of what another needs; what is to be said is found out last."""
         effects = self._effects
+        self._reach.staying = effects.for_good
         try:
             for step in (
                 lambda: _set_depth(max(self._depth, _depth())),
@@ -618,7 +624,7 @@ class Guard:
         """Let what the run had put in the place of what is there again come to its end."""
         self._effects.begin()
         try:
-            with self.listening():
+            with _Writes(self, _none), _Gifts(self, _none):  # signals wait until all is back
                 self._gone.clear()
         finally:
             self._effects.end()

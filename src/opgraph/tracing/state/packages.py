@@ -26,16 +26,17 @@ knows by name."""
 
 
 def _of_loaded(tell: Callable[[str], bool]) -> Callable[[str], bool]:
-    """What is told of a module by its name is known from when it is there."""
-    known: dict[str, bool] = {}
+    """What is told of a module by its name is known from when it is there, as long as it is."""
+    known: dict[str, tuple[int, bool]] = {}
 
     def told(name: str) -> bool:
+        here = id(sys.modules.get(name))
         found = known.get(name)
-        if found is None:
-            found = tell(name)
+        if found is None or found[0] != here:
+            found = here, tell(name)
             if name in sys.modules:
                 known[name] = found
-        return found
+        return found[1]
 
     return told
 
@@ -98,6 +99,22 @@ def is_closed(name: str | None) -> bool:
     """Whether a module of Python's is of a library, and not of opgraph: all code is followed of those alone
     that the model's classes are from."""
     return type(name) is str and (is_installed(name) or is_opaque(name)) and name[:7] != "opgraph"
+
+
+def own_modules() -> list[str]:
+    """The names of the modules that are a person's own and there, with a file of theirs."""
+    names = tuple(sys.modules)
+    if _OWN[0] != names:
+        own = (n for n in names if type(n) is str and not is_closed(n))
+        found = [
+            n for n in own if n.partition(".")[0] != "opgraph" and (n == "__main__" or _file_of(n))
+        ]
+        _OWN[:] = names, found
+    return _OWN[1]  # type: ignore[no-any-return]
+
+
+_OWN: list[Any] = [(), []]
+"""All modules that are there, and those of them."""
 
 
 def are_related(one: Any, other: Any) -> bool:

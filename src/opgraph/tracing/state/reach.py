@@ -14,14 +14,14 @@ import weakref
 from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
 from inspect import getattr_static
 from itertools import chain
 from logging import Logger
-from queue import SimpleQueue
+from queue import Queue, SimpleQueue
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -71,6 +71,7 @@ from opgraph.tracing.state.code import (
     takes_modules,
     with_parts,
 )
+from opgraph.tracing.state.effects import packages_of_threads, undisturbed
 from opgraph.tracing.state.found import LISTS, METHODS_IN_C, REFERENCES, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
@@ -107,6 +108,7 @@ from opgraph.tracing.state.packages import (
     is_installed,
     is_opaque,
     module_of,
+    own_modules,
 )
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.speaking import Own, behind, ending, going_with, says_the_same
@@ -121,8 +123,10 @@ MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
 _MANY = 20_000
 """Things that a library keeps in one place, of which it is not looked what is in each."""
-_ALONE = LEAVES.union(ids_of((FunctionType, staticmethod, classmethod, frozenset, type, ABCMeta)))
-"""Types of what classes have that holds nothing which they keep."""
+_ALONE = LEAVES.union(
+    ids_of((FunctionType, staticmethod, classmethod, frozenset, type, ABCMeta, ModuleType))
+)
+"""Types of what modules and classes have that holds nothing which they keep."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
 _SHOWING = (MappingProxyType, staticmethod, classmethod, torch.TypedStorage, *_VIEWS)
 _IN_ORDER = (list, deque, set)
@@ -149,8 +153,14 @@ _STATEFUL = (
 _VALUED = (Tensor, torch.Generator, random.Random, bytearray, array)
 """What has values, or draws them, of whatever class it is."""
 _METHODS = METHODS_IN_C.union(ids_of((MethodType,)))
-_HOLDING = frozenset({"weakref", "_weakrefset"})
-"""Where the classes are from whose objects hold others weakly."""
+_HOLDING = frozenset({"weakref", "_weakrefset", "torch.utils._config_module"})
+"""Where the classes are from whose objects hold what others put there."""
+_OWN = ""
+"""Stands for the package of what is in a person's own modules, of which no values are copied: nothing says
+that the forward can reach them."""
+_Kept = tuple[Iterable[Any], str | None, int]
+"""Things that somebody keeps, the package of whose classes objects are looked at, or None for all, and how
+deep."""
 _CALLED = frozenset("forward backward setup_context vjp jvp vmap right_inverse".split())
 """Methods that torch calls by itself: of modules, and of functions that say how they are differentiated."""
 _GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
@@ -214,6 +224,7 @@ class Reach(Found):
     _paths: list[str] = field(default_factory=list)
     _modules: Modules | None = None
     _asked: list[int] = field(default_factory=lambda: [0] * _ASKED)
+    _met: set[int] = field(default_factory=set)
     _homes: set[str] = field(default_factory=set)
     _files: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
@@ -262,15 +273,15 @@ class Reach(Found):
             self._look(self._theirs.pop())
             self._follow()
         for cls in self._for_all:
-            self._kept_for_all(cls)
+            self._shallow(*self._kept_for_all(cls))
         for (_, name), table in self._read.items():
             self._read_there(table, name)
-        for name in filter(self._is_file, self._files):
-            self._kept_in_file(name)
         self._for_all.clear()
         self._read.clear()
         self._follow()
         self._follow_called()
+        self._shallow(*chain.from_iterable(map(self._kept_by, self._kept_whole())))
+        self._follow()
         self.tells_fakes = tells  # what libraries keep is not what the model says
         for holder, names in self._libraries.values():
             table = vars(holder)
@@ -852,33 +863,47 @@ class Reach(Found):
             torchs = (type(value).__module__ or "").startswith("torch.")
             self._theirs.append((value, table_of(value) if torchs else None))
 
-    @staticmethod
-    def _is_file(name: Any) -> bool:
-        return name in sys.modules and is_installed(name) and not is_opaque(name)
+    def _kept_whole(self) -> Iterator[str]:
+        """The modules of which all is remembered, whoever changes it: those of a person's own, and the
+        files of installed packages of which code that is followed names something, or whose classes and
+        functions it has; not where another thread may change what is its own."""
+        busy = packages_of_threads()
+        for name in self._files:
+            known = name in sys.modules and is_installed(name) and not is_opaque(name)
+            if known and name.partition(".")[0] not in busy:
+                yield name
+        if undisturbed():
+            yield from own_modules()
 
-    def _kept_in_file(self, name: str) -> None:
-        """What a file of an installed package keeps: all of its globals, what is in those, and what its
-        classes have."""
-        space = table_of(sys.modules[name])
-        if type(space) is not dict or identity(space) in self._seen:
+    def _kept_by(self, name: str) -> Iterator[_Kept]:
+        """What a module keeps: all of its globals, what is in those, and what its classes have."""
+        module = sys.modules.get(name)
+        space = table_of(module)
+        if type(space) is not dict or not is_loaded(module) or identity(space) in self._seen:
             return
         self._seen.add(identity(space))
-        self._spaces.append((space, before := dict(space)))
-        held = [v for v in before.values() if identity(type(v)) not in _ALONE]
-        self._shallow(held, name)
-        for value in before.values():
+        if is_closed(name):
+            self._spaces.append((space, dict(space)))
+        else:
+            self._own_space(space)
+        yield (_within(space), name, 3) if is_closed(name) else (_within(space), _OWN, 6)
+        for value in list(space.values()):
             if issubclass(type(value), type) and value.__module__ == name:
-                self._kept_for_all(value)
+                yield from self._kept_for_all(value)
 
-    def _kept_for_all(self, cls: type) -> None:
-        """What a library's class has, and what is in the containers there."""
-        if identity(cls) in self._types:  # the model's classes are below it
-            return
+    def _kept_for_all(self, cls: type) -> Iterator[_Kept]:
+        """What a class has, and what is in the containers there."""
+        if identity(cls) in self._types or identity(cls) in self._met:
+            return  # the model's classes are below it, or it was met before
+        self._met.add(identity(cls))
         members = dict(vars(cls))
         self._classes.append((cls, members))
         if not _ALONE.issuperset(kinds_of(members.values())):
-            held = [v for v in members.values() if identity(type(v)) not in _ALONE]
-            self._shallow(held, cls.__module__)
+            yield (
+                [v for v in members.values() if identity(type(v)) not in _ALONE],
+                cls.__module__,
+                3,
+            )
 
     def _read_there(self, table: dict[str, Any], name: str) -> None:
         """What a library's module, or its class, has under a name, and gives somebody who changes that."""
@@ -891,21 +916,27 @@ class Reach(Found):
             self._last.append((table, name, value))
             self._look((value,))
         known = identity(value) in self._seen and identity(type(value)) in CONTAINERS
-        self._shallow(held_by(value) if known else (value,), None, 6)
+        self._shallow((held_by(value) if known else (value,), None, 6))
 
-    def _shallow(self, items: Iterable[Any], home: str | None, depth: int = 3) -> None:
-        """What a library keeps: what is in containers and in objects of its own classes, or of any that are
-        neither torch's nor Python's, and in those that these have, but not further."""
-        for _ in range(depth + 1):
-            held: list[Any] = []
-            for item in items:
-                if identity(type(item)) in _ALONE or identity(item) in self._seen:
-                    continue
-                try:
-                    held += self._one_level(item, home)
-                except Exception:  # noqa: BLE001  (objects may answer as they like)
-                    self.complete = False
-            items = held if len(held) < _MANY else ()
+    def _shallow(self, *kept: _Kept) -> None:
+        """What modules and classes keep: things, with what is in containers and in objects of the classes
+        of a package, or of any that are neither torch's nor Python's, and in those that these have, but so
+        many levels deep. What is nearer to any of them comes first."""
+        waiting = list(kept)
+        while waiting:
+            ahead: list[_Kept] = []
+            for items, home, depth in waiting:
+                held: list[Any] = []
+                for item in items:
+                    if identity(type(item)) in _ALONE or identity(item) in self._seen:
+                        continue
+                    try:
+                        held += self._one_level(item, home)
+                    except Exception:  # noqa: BLE001  (objects may answer as they like)
+                        self.complete = False
+                if depth and held and len(held) < _MANY:
+                    ahead.append((held, home, depth - 1))
+            waiting = ahead
 
     def _one_level(self, item: Any, home: str | None) -> Iterable[Any]:
         """Something that a library keeps, and what is in it."""
@@ -920,9 +951,15 @@ class Reach(Found):
             self._known.append(cls)
             self._wholly[identity(cls)] = _is_more(cls)
         of = cls.__module__
-        own = not is_opaque(of) if home is None else are_related(of, home)
+        own = are_related(of, home) if home else not is_opaque(of)
         if self._wholly[identity(cls)]:
-            self._look((item,) if own or is_opaque(of) or issubclass(cls, _VALUED) else ())
+            self._look(
+                ()
+                if home == _OWN
+                else (item,)
+                if own or is_opaque(of) or issubclass(cls, _VALUED)
+                else ()
+            )
             return ()
         held: list[Any] = []
         if cls is ContextVar:
@@ -930,6 +967,9 @@ class Reach(Found):
             held = [item.get(MISSING)]
             self._contexts.append((item, held[0]))
         elif issubclass(cls, (dict, list, set, deque)):
+            base: Any = next(c for c in (dict, list, set, deque) if issubclass(cls, c))
+            if home == _OWN and base.__len__(item) > MOST:  # a copy takes long
+                return ()
             self._seen.add(identity(item))
             held = held_by(item)
             found: list[Any] = self._tables if issubclass(cls, dict) else self._holders
@@ -1031,6 +1071,12 @@ class Reach(Found):
         return not self._wanted.names.isdisjoint(_LAUNCHING) or any(
             type(name) is str and name.partition(".")[0] in _OF_LAUNCHING for name in of
         )
+
+    @property
+    def awaited(self) -> list[Any]:
+        """The queues at which a thread waits for what somebody puts there."""
+        queues = (item for item, _ in self._common if issubclass(type(item), Queue))
+        return [item for item in queues if item.not_empty._waiters]
 
     @property
     def sets_classes(self) -> bool:
@@ -1178,6 +1224,17 @@ def _is_more(cls: type) -> bool:
 
 ON_GPU = "__cuda_array_interface__"
 """What arrays on a GPU of other libraries (CuPy, Numba) tell of their memory by."""
+
+
+def _within(space: Mapping[str, Any]) -> list[Any]:
+    """What may hold something among the globals of a module or the attributes of a class, but for what
+    Python has there itself."""
+    return [
+        value
+        for name, value in space.items()
+        if identity(type(value)) not in _ALONE
+        and not (type(name) is str and name[:2] + name[-2:] == "____")
+    ]
 
 
 def _home_of(item: Any) -> Any:

@@ -33,7 +33,7 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("sqlite3", "Connection"): lambda c: (
         c.total_changes, c.in_transaction, c.row_factory, c.text_factory, c.isolation_level),
     ("_lsprof", "Profiler"): lambda p: (
-        ANY if sys.getprofile() is p else sum(each.callcount for each in p.getstats())),
+        ANY if _is_on(p) else sum(each.callcount for each in p.getstats())),
     ("numba.typed.typedlist", "List"): lambda held: pickle.dumps(list(held)),
     ("numba.typed.typeddict", "Dict"): lambda held: pickle.dumps(list(held.items())),
     ("_box", "Box"): lambda made: pickle.dumps(
@@ -63,6 +63,14 @@ _GOING_WITH: dict[tuple[str, str], Callable[[Any], Any]] = {
 }  # fmt: skip
 """Classes of torch's whose objects go with something in C that none of them says, which is one for the
 process, and how they say where they are."""
+
+
+def _is_on(profiler: Any) -> bool:
+    """Whether a profiler of Python's is told of all that runs, opgraph's, too."""
+    hears = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    return sys.getprofile() is profiler or (
+        hears is not None and hears.get_tool(hears.PROFILER_ID) is not None
+    )
 
 
 def behind(cls: type) -> Callable[[Any], Any] | None:

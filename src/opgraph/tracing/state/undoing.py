@@ -98,11 +98,17 @@ def emptied(holder: Any) -> Gone:
     return gone
 
 
+def _led(item: Any) -> bool:
+    """Whether it is a weak reference to what is gone by now: who holds it lets it go with that."""
+    return issubclass(type(item), weakref.ref) and weakref.ref.__call__(item) is None
+
+
 def table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> Gone | None:
     """What was in a dictionary, in the order that it had."""
     table, before = pair
     if same_entries(table, before):
         return None
+    before = {k: v for k, v in before.items() if not (_led(k) or _led(v))}
     base = dict_class(table)
     gone = _gone([*base.values(table), *base.keys(table)], [*before.values(), *before])
     with suppress(Exception):  # keys may answer as they like when they are compared
@@ -123,6 +129,7 @@ def holder_back(pair: tuple[Any, list[Any]]) -> Gone | None:
     base = holder_class(holder)
     if holds(holder, kept):
         return None
+    kept = [item for item in kept if not _led(item)]
     gone = _gone(base.__iter__(holder), kept)
     if base is set:  # which goes through the others as before, if nothing but these is touched
         wanted = set(kept)
@@ -271,6 +278,8 @@ def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> 
     holder, name, value = found
     if (now := look(holder, name)) is value or (value is MISSING and _is_part(holder, name, now)):
         return None
+    if look is in_space and _goes_on(now) and is_closed(holder.get("__name__")):
+        return None
     if look is in_space:
         holder.pop(name) if value is MISSING else holder.update({name: value})
     else:
@@ -309,6 +318,8 @@ def space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> Gone | None:
     """The attributes of a module, or the modules there are."""
     space, before = pair
     new = _new_in(space, before)
+    if is_closed(space.get("__name__")):
+        new = [name for name in new if not _goes_on(space.get(name))]
     gone = _gone([space[name] for name in new if name in space], before.values()) if new else None
     for name in new:
         if name in before:
