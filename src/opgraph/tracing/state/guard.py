@@ -613,7 +613,7 @@ class Guard:
                 lambda: self._bring_back(self._first, self._copies.values(), self._values),
                 lambda: self._each(self._settings.changed(), set_back),
                 cast_anew,
-                lambda: self._undo(self._reach.undoing_last(alone=self.alone())),
+                lambda: self._undo(self._reach.undoing_last(alone=not self._elsewhere_now())),
             ):
                 self._attempt(step)
             if not self._gone:
@@ -664,13 +664,17 @@ class Guard:
 
     def _share(self) -> None:
         """Say which threads may have changed what was brought back: that forward did is not known of it."""
-        names = () if self.alone() else sorted(self._elsewhere | of_ones_own())
+        names = sorted(self._elsewhere_now())
         if names:
             more = " and others" * (len(names) > 1)
             self._remark(
                 f"another thread ({names[0]}{more}) ran meanwhile: what it changed of what forward can "
                 "reach, of settings and of random numbers was set back, too"
             )
+
+    def _elsewhere_now(self) -> set[str]:
+        """The other threads that were in code of a person's own, or are, as the run began or ends."""
+        return set() if self.alone() else self._elsewhere | of_ones_own()
 
     def alone(self) -> bool:
         """Whether no thread but this one did anything since before the run. What others wait for, hold, or
