@@ -56,6 +56,7 @@ class _Hook:
         self._run = run
 
     def __call__(self, *given: Any) -> None:
+        # Dynamo goes into this, where it exports, and would not go into the other:
         if not (torch.compiler.is_exporting() and torch.compiler.is_dynamo_compiling()):
             self._run(*given)
 

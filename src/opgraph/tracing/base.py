@@ -430,7 +430,7 @@ def staged(
         args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
             told = stack.enter_context(
-                true_types(weights.stand_ins(), set_there=guard.sets_classes)
+                true_types(weights.stand_ins(), sets_classes=guard.sets_classes)
             )
 
             def imported_now() -> None:

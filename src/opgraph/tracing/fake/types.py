@@ -197,7 +197,7 @@ class Told:
         self._spaces.clear()
 
 
-def _set(fake: FakeTensor, name: str, value: Any) -> None:
+def _set_attribute(fake: FakeTensor, name: str, value: Any) -> None:
     """Set an attribute of a fake tensor. It is none of another class, which torch could not run."""
     if name == "__class__":
         vars(fake)["_stands_for"] = value
@@ -206,14 +206,14 @@ def _set(fake: FakeTensor, name: str, value: Any) -> None:
 
 
 @contextmanager
-def true_types(weights: Iterable[Tensor], *, set_there: bool) -> Iterator[Told]:
-    """Within, the code that is told learns the types that fake tensors stand for, which it may set where
-    that is said."""
+def true_types(weights: Iterable[Tensor], *, sets_classes: bool) -> Iterator[Told]:
+    """Within, the code that is told learns the types that fake tensors stand for, and may set them, where
+    it `sets_classes`."""
     names: dict[str, Any] = {"type": Type, "id": _id}
-    if set_there or any("_stands_for" in vars(t) for t in weights):
+    if sets_classes or any("_stands_for" in vars(t) for t in weights):
         names["isinstance"] = _isinstance
     told = Told(names)
-    with patch.object(FakeTensor, "__setattr__", _set) if set_there else nullcontext():
+    with patch.object(FakeTensor, "__setattr__", _set_attribute) if sets_classes else nullcontext():
         try:
             yield told
         finally:

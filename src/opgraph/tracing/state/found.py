@@ -171,8 +171,8 @@ class Found:
         yield self._slots, slot_value
 
     def _with_wholes(self, copies: Mapping[int, Any]) -> Mapping[int, Any]:
-        """These copies, and tuples, sets and methods, for those that have something of which there
-        is one: a set that is changed may be gone through in another order ever after."""
+        """These copies, and tuples, sets, methods and weak references, for those that have something of which
+        there is one: a set that is changed may be gone through in another order ever after."""
         known = dict(copies)
         for item in _inner_first(self._wholes):
             if not known.keys().isdisjoint(map(identity, _parts(item))):
@@ -382,7 +382,7 @@ def _parts(item: Any) -> Iterable[Any]:
 
 
 def _inner_first(wholes: Iterable[Iterable[Any]]) -> Iterator[Iterable[Any]]:
-    """Tuples, sets and methods, each once, behind those that it has in it."""
+    """Tuples, sets, methods and references, each once, behind those that it has in it."""
     waiting = list(wholes)
     left, opened = {identity(item) for item in waiting}, set[int]()
     while waiting:
