@@ -171,8 +171,8 @@ class Found:
         yield self._slots, slot_value
 
     def _with_wholes(self, copies: Mapping[int, Any]) -> Mapping[int, Any]:
-        """These copies, and tuples, sets, methods and weak references, for those that have something of which
-        there is one: a set that is changed may be gone through in another order ever after."""
+        """These copies, and tuples, sets, methods and weak references, for those that have something of
+        which there is one: a set that is changed may be gone through in another order ever after."""
         known = dict(copies)
         for item in _inner_first(self._wholes):
             if not known.keys().isdisjoint(map(identity, _parts(item))):
