@@ -4,6 +4,7 @@ bases and of objects, and functions that it made."""
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -20,6 +21,9 @@ import opgraph
 X = torch.ones(2, 8)
 LIBRARY = """
 import threading
+from collections import namedtuple
+from types import SimpleNamespace
+Pair = namedtuple("Pair", "a b")
 import torch
 from torch.utils import _pytree
 COUNT, LAST, LOG, SUMS = 0, None, [], {}
@@ -91,6 +95,23 @@ class Starts(torch.nn.Linear):
     def forward(self, x):
         started(self.done)
         return super().forward(x)
+def memo():
+    cache = {}
+    def recall(name):
+        cache[name] = len(cache)
+        recall.calls = len(cache)
+        return cache
+    return recall
+recall, PAIR, ARGS = memo(), Pair([], {}), SimpleNamespace(step=0)
+recall.calls = 0
+class Recalls(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+    def use(self):
+        recall(len(recall("a")))
+        PAIR.a.append(1)
+        ARGS.step += 1
 def activation(scale):
     return lambda x: (_note("activation"), x * scale)[1]
 """
@@ -228,3 +249,19 @@ def test_what_a_thread_of_a_package_sets_stays(library: Any) -> None:
         done.set()
         thread.join()
     assert [*range(1, library.BEATS + 1)] == library.JOBS
+
+
+def test_closures_records_and_namespaces_of_a_package(library: Any) -> None:
+    class Below(library.Recalls):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Any:
+            self.use()
+            return self.layer(x)
+
+    cache = inspect.getclosurevars(library.recall).nonlocals["cache"]
+
+    def state() -> Any:
+        return dict(cache), library.recall.calls, list(library.PAIR.a), library.ARGS.step
+
+    before = state()
+    opgraph.profile(Below(), X)
+    assert state() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import signal
 import sys
 import threading
 import weakref
@@ -215,3 +216,23 @@ def test_what_ends_meanwhile_is_not_held_again(notes: Any) -> None:
     opgraph.profile(Drops(8, 8), X)
     assert held[2] is kept
     assert all(reference() is not None for reference in held.valuerefs())
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
+def test_what_a_handler_of_a_signal_notes_stays(notes: Any) -> None:
+    """It is no part of the forward, and may have come from elsewhere."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: notes.note())
+    try:
+        opgraph.profile(Using(lambda: signal.raise_signal(signal.SIGUSR1)), X)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert notes.CALLS
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_a_big_table_does_not_hide_the_others(size: int, notes: Any) -> None:
+    notes.words = [str(number) for number in range(size)]
+    notes.note()
+    before = notes.state()
+    opgraph.profile(Using(_by_a_setter(notes)), X)
+    assert notes.state() == before

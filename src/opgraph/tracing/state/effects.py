@@ -23,6 +23,15 @@ from opgraph.tracing.state.packages import is_closed, is_opaque
 
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
+_HOSTS = _NEUTRAL | {
+    "execnet",
+    "IPython",
+    "ipykernel",
+    "jupyter_client",
+    "tornado",
+    "traitlets",
+    "zmq",
+}
 _TOLD = 3
 _LONG = 200
 
@@ -73,6 +82,12 @@ def packages_of_threads() -> set[str]:
             within = within.f_back
     del frame, within  # this one is among them, and with those above it would lead to itself
     return found
+
+
+def hosted() -> bool:
+    """Whether the only other threads are those of what runs notebooks and tests, which change nothing of a
+    person's own."""
+    return packages_of_threads() <= _HOSTS
 
 
 def _package(frame: FrameType) -> str:

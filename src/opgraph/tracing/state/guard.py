@@ -39,12 +39,13 @@ from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, part
 from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import memory_of, write_back
 from opgraph.tracing.state.devices import Brought
-from opgraph.tracing.state.effects import Effects, alone, of_ones_own
+from opgraph.tracing.state.effects import Effects, alone, hosted, of_ones_own
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.meeting import PATIENCE, met
 from opgraph.tracing.state.memory import free_bytes
+from opgraph.tracing.state.packages import own_modules
 from opgraph.tracing.state.process import (
     Settings,
     cast_anew,
@@ -141,6 +142,7 @@ class Guard:
         self._own: set[int] = set()
         self._unwritten: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
+        self._beside: Reach | None = None
         self._late: list[_Remembered] = []
         self._under_way: list[Any] = []
         self._gone: list[Any] = []
@@ -191,6 +193,9 @@ class Guard:
                 and tensor.numel() * tensor.element_size() > least
             }
             self._first = _Remembered(self._reach, self)
+            if hosted():
+                self._beside = self._reach.beside()
+                self._own_modules = own_modules()
             self.away = {t.device.type for t in self._reach.tensors.values() if is_away(t)} | {
                 tensor.device.type
                 for module in stood_for
@@ -585,7 +590,7 @@ class Guard:
                 self._attempt(step)
             self._copies.clear()
             # Cycles lead through these: inputs would stay until the next search for rubbish.
-            del self._reach, self._first, self._values, self._places
+            del self._reach, self._first, self._beside, self._values, self._places
             self._gone.clear()
             del self._imports, self.when_imported, self.while_imported
             self._late.clear()
@@ -614,11 +619,20 @@ class Guard:
                 lambda: self._each(self._settings.changed(), set_back),
                 cast_anew,
                 lambda: self._undo(self._reach.undoing_last(alone=not self._elsewhere_now())),
+                self._bring_back_beside,
             ):
                 self._attempt(step)
             if not self._gone:
                 break
             self._attempt(self._let_go)
+
+    def _bring_back_beside(self) -> None:
+        """Bring back what modules of a person's own keep, where nobody but the forward can have changed it:
+        no thread, no handler of a signal, and no import of one of them."""
+        quiet = hosted() and not self.signals.handled
+        if self._beside is not None and quiet and own_modules() == self._own_modules:
+            self._undo(self._beside.undoing())
+            self._undo(self._beside.undoing_last())
 
     def _let_go(self) -> None:
         """Let what the run had put in the place of what is there again come to its end."""

@@ -71,7 +71,7 @@ from opgraph.tracing.state.code import (
     takes_modules,
     with_parts,
 )
-from opgraph.tracing.state.effects import packages_of_threads, undisturbed
+from opgraph.tracing.state.effects import packages_of_threads
 from opgraph.tracing.state.found import LISTS, METHODS_IN_C, REFERENCES, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
@@ -153,7 +153,8 @@ _STATEFUL = (
 _VALUED = (Tensor, torch.Generator, random.Random, bytearray, array)
 """What has values, or draws them, of whatever class it is."""
 _METHODS = METHODS_IN_C.union(ids_of((MethodType,)))
-_HOLDING = frozenset({"weakref", "_weakrefset", "torch.utils._config_module"})
+_HOLDING = frozenset({"weakref", "_weakrefset", "torch.utils._config_module", "argparse", "types",
+                      "collections"})  # fmt: skip
 """Where the classes are from whose objects hold what others put there."""
 _OWN = ""
 """Stands for the package of what is in a person's own modules, of which no values are copied: nothing says
@@ -225,6 +226,7 @@ class Reach(Found):
     _modules: Modules | None = None
     _asked: list[int] = field(default_factory=lambda: [0] * _ASKED)
     _met: set[int] = field(default_factory=set)
+    _copied: int = 0
     _homes: set[str] = field(default_factory=set)
     _files: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
@@ -863,47 +865,66 @@ class Reach(Found):
             torchs = (type(value).__module__ or "").startswith("torch.")
             self._theirs.append((value, table_of(value) if torchs else None))
 
+    def beside(self) -> Reach:
+        """What modules of a person's own keep beside what was found: nothing says that the forward can
+        reach it, and somebody else may change it."""
+        empty: dict[str, Any] = {name: [] for name in LISTS}
+        found = replace(self, tensors={}, _globals={}, spaces={}, staying=set(), **empty)
+        with torch._C.DisableTorchFunctionSubclass():
+            found._shallow(*chain.from_iterable(map(found._kept_by, own_modules())))
+        return found
+
     def _kept_whole(self) -> Iterator[str]:
-        """The modules of which all is remembered, whoever changes it: those of a person's own, and the
-        files of installed packages of which code that is followed names something, or whose classes and
-        functions it has; not where another thread may change what is its own."""
+        """The files of installed packages of which all is remembered, whoever changes it: those of which
+        code that is followed names something, or whose classes and functions it has; not where another
+        thread may change what is its own."""
         busy = packages_of_threads()
         for name in self._files:
             known = name in sys.modules and is_installed(name) and not is_opaque(name)
             if known and name.partition(".")[0] not in busy:
                 yield name
-        if undisturbed():
-            yield from own_modules()
 
     def _kept_by(self, name: str) -> Iterator[_Kept]:
-        """What a module keeps: all of its globals, what is in those, and what its classes have."""
+        """What a module keeps: all of its globals, what is in those, what its functions have, and what its
+        classes do."""
         module = sys.modules.get(name)
         space = table_of(module)
-        if type(space) is not dict or not is_loaded(module) or identity(space) in self._seen:
+        if type(space) is not dict or not is_loaded(module) or identity(space) in self._met:
             return
-        self._seen.add(identity(space))
-        if is_closed(name):
+        self._met.add(identity(space))
+        theirs = is_closed(name)
+        if theirs:
             self._spaces.append((space, dict(space)))
         else:
             self._own_space(space)
-        yield (_within(space), name, 3) if is_closed(name) else (_within(space), _OWN, 6)
+        home, depth = (name, 3) if theirs else (_OWN, 6)
+        yield _within(space), home, depth
         for value in list(space.values()):
-            if issubclass(type(value), type) and value.__module__ == name:
+            if type(value) is FunctionType:
+                yield self._with_function(value), home, depth
+            elif issubclass(type(value), type) and value.__module__ == name:
                 yield from self._kept_for_all(value)
 
+    def _with_function(self, function: FunctionType) -> list[Any]:
+        """What a function has: attributes that somebody gave it, and what it closes over."""
+        held: list[Any] = [function.__dict__] if function.__dict__ else []
+        for cell in function.__closure__ or ():
+            self._slot(CONTENTS, cell, follow=False)
+            held.append(slot_value(CONTENTS, cell))
+        return held
+
     def _kept_for_all(self, cls: type) -> Iterator[_Kept]:
-        """What a class has, and what is in the containers there."""
+        """What a class has, what is in the containers there, and the classes within it."""
         if identity(cls) in self._types or identity(cls) in self._met:
             return  # the model's classes are below it, or it was met before
         self._met.add(identity(cls))
-        members = dict(vars(cls))
+        members, home = dict(vars(cls)), cls.__module__
         self._classes.append((cls, members))
         if not _ALONE.issuperset(kinds_of(members.values())):
-            yield (
-                [v for v in members.values() if identity(type(v)) not in _ALONE],
-                cls.__module__,
-                3,
-            )
+            yield _within(members), home if is_closed(home) else _OWN, 3
+        for value in members.values():
+            if issubclass(type(value), type) and value.__module__ == home:
+                yield from self._kept_for_all(value)
 
     def _read_there(self, table: dict[str, Any], name: str) -> None:
         """What a library's module, or its class, has under a name, and gives somebody who changes that."""
@@ -923,7 +944,7 @@ class Reach(Found):
         of a package, or of any that are neither torch's nor Python's, and in those that these have, but so
         many levels deep. What is nearer to any of them comes first."""
         waiting = list(kept)
-        while waiting:
+        while waiting and self._copied < MOST:
             ahead: list[_Kept] = []
             for items, home, depth in waiting:
                 held: list[Any] = []
@@ -931,18 +952,22 @@ class Reach(Found):
                     if identity(type(item)) in _ALONE or identity(item) in self._seen:
                         continue
                     try:
-                        held += self._one_level(item, home)
+                        found = self._one_level(item, home)
                     except Exception:  # noqa: BLE001  (objects may answer as they like)
                         self.complete = False
-                if depth and held and len(held) < _MANY:
+                        continue
+                    held += found if len(found) < _MANY else ()
+                    self._copied += len(found) + 1 if home == _OWN else 0
+                if depth and held:
                     ahead.append((held, home, depth - 1))
             waiting = ahead
 
-    def _one_level(self, item: Any, home: str | None) -> Iterable[Any]:
+    def _one_level(self, item: Any, home: str | None) -> Collection[Any]:
         """Something that a library keeps, and what is in it."""
         cls = type(item)
-        if cls is tuple:
-            return () if LEAVES.issuperset(kinds_of(item)) else item
+        if issubclass(cls, tuple):
+            held = list(tuple.__iter__(item))
+            return () if LEAVES.issuperset(kinds_of(held)) else held
         if issubclass(cls, weakref.ref):
             return (weakref.ref.__call__(item),)
         if identity(cls) in _METHODS:
@@ -951,7 +976,7 @@ class Reach(Found):
             self._known.append(cls)
             self._wholly[identity(cls)] = _is_more(cls)
         of = cls.__module__
-        own = are_related(of, home) if home else not is_opaque(of)
+        own = are_related(of, home) if home else not (is_closed if home == _OWN else is_opaque)(of)
         if self._wholly[identity(cls)]:
             self._look(
                 ()
@@ -961,14 +986,14 @@ class Reach(Found):
                 else ()
             )
             return ()
-        held: list[Any] = []
+        held = []
         if cls is ContextVar:
             self._seen.add(identity(item))
             held = [item.get(MISSING)]
             self._contexts.append((item, held[0]))
         elif issubclass(cls, (dict, list, set, deque)):
             base: Any = next(c for c in (dict, list, set, deque) if issubclass(cls, c))
-            if home == _OWN and base.__len__(item) > MOST:  # a copy takes long
+            if home == _OWN and self._copied + base.__len__(item) > MOST:  # a copy takes long
                 return ()
             self._seen.add(identity(item))
             held = held_by(item)

@@ -45,6 +45,7 @@ class Signals:
         self._let = False
         self._plain = False  # what is let through is raised as it is
         self.raised: BaseException | None = None  # by one of them
+        self.handled = False  # any, by whoever handles them
         self._handlers: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             found = {n: _signal.getsignal(n) for n in SIGNALS}
@@ -75,6 +76,7 @@ class Signals:
             number, frame = self.waiting.pop(0)
             if _is_dropped(frame):
                 frame = sys._getframe(1)
+            self.handled = True
             try:
                 self._handlers[number](number, frame)
             except BaseException as error:  # noqa: BLE001  (it is raised below)
