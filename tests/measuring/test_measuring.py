@@ -513,6 +513,30 @@ def test_a_loop_of_training_in_another_thread_is_refused() -> None:
         _ = run.measured
 
 
+def _followed(follow: Any, step: Callable[[nn.Module, Tensor], list[Tensor]]) -> Any:
+    """What followed a loop of training, of which a step gives its loss and other results: these are as
+    where nothing follows it."""
+
+    def loop(around: Any) -> tuple[list[list[Tensor]], Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.ReLU(), nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        x, found = torch.ones(3, 4), []
+        with around(model) as run:
+            for _ in range(12):
+                optimizer.zero_grad()
+                results = step(model, x)
+                results[0].backward()
+                optimizer.step()
+                found.append([each.detach().clone() for each in results])
+        return found, run
+
+    found, run = loop(follow)
+    for results, plain in zip(found, loop(nullcontext)[0], strict=True):
+        assert all(map(torch.equal, results, plain))
+    return run
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("follow", [opgraph.recording, _metered])
 @pytest.mark.parametrize(
@@ -521,45 +545,22 @@ def test_a_loop_of_training_in_another_thread_is_refused() -> None:
     ids=["jit", "export"],
 )
 def test_a_model_that_is_followed_may_be_traced_within_its_loop(follow: Any, traced: Any) -> None:
-    def loop(around: Any) -> tuple[list[float], Any]:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x, losses = torch.ones(3, 4), []
-        with around(model) as run:
-            for _ in range(12):
-                optimizer.zero_grad()
-                loss = model(x).square().sum()
-                loss.backward()
-                optimizer.step()
-                losses += [loss.item(), traced(model, x)(x).sum().item()]
-                model(x).sum().backward()
-        return losses, run
+    def step(model: nn.Module, x: Tensor) -> list[Tensor]:
+        loss = model(x).square().sum()
+        model.eval()
+        other = traced(model, x)(x)
+        model.train()
+        model(x).sum().backward()  # a step within which nothing is traced
+        return [loss, other]
 
-    losses, run = loop(follow)
-    assert losses == loop(nullcontext)[0]
+    run = _followed(follow, step)
     if run is not None:
         assert run.measured.record.source == "recording"
 
 
 @pytest.mark.parametrize("follow", [opgraph.recording, _metered])
 def test_a_checkpoint_around_the_whole_model_is_followed(follow: Any) -> None:
-    def loop(around: Any) -> tuple[list[float], Any]:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        x, losses = torch.ones(3, 4), []
-        with around(model) as run:
-            for _ in range(8):
-                optimizer.zero_grad()
-                loss = checkpoint(model, x, use_reentrant=False).square().sum()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
-        return losses, run
-
-    losses, run = loop(follow)
-    assert losses == loop(nullcontext)[0]
+    run = _followed(follow, lambda m, x: [checkpoint(m, x, use_reentrant=False).square().sum()])
     if run is not None:
         assert any("computes the model again" in note for note in run.measured.record.notes)
 
