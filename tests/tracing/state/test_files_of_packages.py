@@ -17,10 +17,11 @@ from tests.tracing.state.using import Using
 from torch import Tensor, nn
 
 import opgraph
+from opgraph.tracing.state import guard
 
 X = torch.ones(2, 8)
 LIBRARY = """
-import threading
+import io, itertools, queue, threading, weakref
 from collections import namedtuple
 from types import SimpleNamespace
 Pair = namedtuple("Pair", "a b")
@@ -104,6 +105,8 @@ def memo():
     return recall
 recall, PAIR, ARGS = memo(), Pair([], {}), SimpleNamespace(step=0)
 recall.calls = 0
+GONE = weakref.proxy(type("Ended", (), {})())
+WAITING, TEXT, NUMBERS = queue.Queue(), io.StringIO(), itertools.count()
 class Recalls(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -112,6 +115,8 @@ class Recalls(torch.nn.Module):
         recall(len(recall("a")))
         PAIR.a.append(1)
         ARGS.step += 1
+        WAITING.put(next(NUMBERS))
+        TEXT.write("used")
 def activation(scale):
     return lambda x: (_note("activation"), x * scale)[1]
 """
@@ -251,7 +256,11 @@ def test_what_a_thread_of_a_package_sets_stays(library: Any) -> None:
     assert [*range(1, library.BEATS + 1)] == library.JOBS
 
 
-def test_closures_records_and_namespaces_of_a_package(library: Any) -> None:
+def test_closures_records_and_queues_of_a_package(
+    library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "alone", lambda: True)  # a queue is set where no other thread is
+
     class Below(library.Recalls):  # type: ignore[misc]
         def forward(self, x: Tensor) -> Any:
             self.use()
@@ -260,8 +269,10 @@ def test_closures_records_and_namespaces_of_a_package(library: Any) -> None:
     cache = inspect.getclosurevars(library.recall).nonlocals["cache"]
 
     def state() -> Any:
-        return dict(cache), library.recall.calls, list(library.PAIR.a), library.ARGS.step
+        held = library.WAITING.qsize(), library.TEXT.getvalue(), str(library.NUMBERS)
+        return dict(cache), library.recall.calls, list(library.PAIR.a), library.ARGS.step, held
 
     before = state()
-    opgraph.profile(Below(), X)
+    profile = opgraph.profile(Below(), X)
     assert state() == before
+    assert not [remark for remark in profile.remarks if remark.code == "state"]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import gc
 import importlib
 import importlib.util
 import json
 import signal
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from operator import methodcaller
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +31,7 @@ from torch import Tensor, nn
 import opgraph
 
 X = torch.ones(2, 8)
+needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
 NOTES = """
 import collections
 CALLS, TABLE, NUMBER, QUEUE = [], {}, 0, collections.deque()
@@ -32,6 +40,24 @@ class Kept:
     def __init__(self):
         self.seen = {}
 KEPT = Kept()
+def counted(function):
+    calls = []
+    def wrapper(*args):
+        calls.append(len(calls))
+        return function(*args)
+    wrapper.calls = calls
+    return wrapper
+class Terms:
+    @counted
+    def first(self): ...
+    @staticmethod
+    @counted
+    def second(): ...
+TERMS, LOSSES = [Terms()], {"third": counted(lambda: None)}
+def warn_once():
+    warn_once.said = True
+def memo(key, known={}):
+    known[key] = key
 def note(*_):
     global NUMBER
     NUMBER += 1
@@ -40,8 +66,11 @@ def note(*_):
     QUEUE.append(NUMBER)
     Kept.calls.append(NUMBER)
     KEPT.seen[NUMBER] = [NUMBER]
+    TERMS[0].first(), Terms.second(), LOSSES["third"](), warn_once(), memo(NUMBER)
 def state():
-    return [NUMBER, list(CALLS), dict(TABLE), list(QUEUE), list(Kept.calls), dict(KEPT.seen)]
+    calls = [list(f.calls) for f in (Terms.first, Terms.second, LOSSES["third"])]
+    return [NUMBER, list(CALLS), dict(TABLE), list(QUEUE), list(Kept.calls), dict(KEPT.seen), calls,
+            dict(vars(warn_once)), dict(memo.__defaults__[0])]
 """
 
 
@@ -129,7 +158,6 @@ def test_what_a_module_of_ones_own_keeps(
     way: Callable[[Any], Callable[[], Any]], values: bool, notes: Any
 ) -> None:
     use = way(notes)
-    use()
     before = notes.state()
     for options in ({}, {"mode": "train"}):
         profile = opgraph.profile(Using(use, values), X, **options)  # type: ignore[arg-type]
@@ -177,6 +205,52 @@ def test_what_another_thread_keeps_meanwhile_stays(notes: Any) -> None:
     assert [*range(1, notes.NUMBER + 1)] == notes.CALLS
 
 
+def _by_a_timer(call: Callable[[], Any]) -> Callable[[], Any]:
+    timer = threading.Timer(0.1, call)
+    timer.start()
+    return timer.join
+
+
+def _by_a_pool(call: Callable[[], Any]) -> Callable[[], Any]:
+    pool = ThreadPoolExecutor(1)
+    pool.submit(lambda: (time.sleep(0.1), call()))
+    return pool.shutdown
+
+
+def _by_the_callback_of_a_pool(call: Callable[[], Any]) -> Callable[[], Any]:
+    pool = ThreadPool(1)
+    pool.apply_async(time.sleep, (0.1,), callback=lambda _: call())
+    return pool.terminate
+
+
+def _by_a_loop(call: Callable[[], Any]) -> Callable[[], Any]:
+    loop = asyncio.new_event_loop()
+    loop.call_later(0.1, call)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def end() -> None:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    return end
+
+
+@pytest.mark.parametrize("way", [_by_a_timer, _by_a_pool, _by_the_callback_of_a_pool, _by_a_loop])
+def test_what_was_asked_for_before_and_comes_meanwhile_stays(
+    way: Callable[[Callable[[], Any]], Callable[[], Any]], notes: Any
+) -> None:
+    """Of a thread that waits it cannot be seen whose code it will call."""
+    came = threading.Event()
+    end = way(lambda: (notes.note(), came.set()))
+    try:
+        opgraph.profile(Using(lambda: came.wait(60)), X)
+    finally:
+        end()
+    assert notes.CALLS == [1]
+
+
 def test_a_module_of_a_class_of_its_own(notes: Any) -> None:
     """As lazy ones are, of which each attribute is looked up by code."""
 
@@ -193,6 +267,100 @@ def test_a_module_of_a_class_of_its_own(notes: Any) -> None:
         assert notes.state() == before
     finally:
         del sys.modules["lazy_notes"]
+
+
+def test_a_module_with_the_name_of_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "warp.py").write_text(NOTES)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("warp")
+    try:
+        before = module.state()
+        opgraph.profile(Using(module.note), X)
+        opgraph.profile(Using(_by_a_setter(module)), X)
+        assert module.state() == before
+    finally:
+        del sys.modules["warp"]
+
+
+def test_a_module_that_is_left_of_one_whose_import_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without a file of its own looks for its folders in what it is part of."""
+    (tmp_path / "left_over" / "parts").mkdir(parents=True)
+    (tmp_path / "left_over" / "__init__.py").write_text("from . import parts\nraise ImportError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with suppress(ImportError):
+        importlib.import_module("left_over")
+    try:
+        assert "left_over.parts" in sys.modules
+        assert opgraph.profile(nn.Linear(8, 8), X).totals.flops
+    finally:
+        del sys.modules["left_over.parts"]
+
+
+def test_what_ones_own_does_for_good_is_noted_for_good(notes: Any, tmp_path: Path) -> None:
+    """What registers does so once, and goes by a global, though nothing is known of it before."""
+    text = """
+import torch
+from torch.utils import _pytree
+class Box: ...
+DONE = False
+def once():
+    global DONE
+    if not DONE:
+        _pytree.register_pytree_node(Box, lambda _: ([], None), lambda *_: Box())
+        DONE = True
+class Mine(torch.distributions.Normal): ...
+@torch.distributions.register_kl(Mine, Mine)
+def _(one, other):
+    once()
+    return torch.zeros(())
+"""
+    (tmp_path / "noting_package" / "registers.py").write_text(text)
+    module = importlib.import_module("noting_package.registers")
+    mine = module.Mine(0.0, 1.0)
+    model = Using(lambda: torch.distributions.kl_divergence(mine, mine))
+    profile = opgraph.profile(model, X)
+    assert any("registered with pytree" in remark.text for remark in profile.remarks)
+    assert module.DONE
+    model(X)
+
+
+def test_an_operator_that_is_defined_where_it_is_first_needed() -> None:
+    @functools.lru_cache(None)
+    def thrice() -> Any:
+        @torch.library.custom_op("opgraph_tested::thrice", mutates_args=())
+        def thrice(x: Tensor) -> Tensor:
+            return x * 3
+
+        thrice.register_fake(torch.empty_like)
+        return thrice
+
+    class Needs(nn.Linear):
+        def forward(self, x: Tensor) -> Any:
+            return thrice()(super().forward(x)).sum().item()
+
+    model = Needs(8, 8)
+    opgraph.profile(model, X)
+    assert isinstance(model(X), float)
+
+
+def test_what_ends_where_the_forward_looks_for_rubbish(notes: Any) -> None:
+    """It is somebody else's, and of the time before."""
+
+    class Node:
+        def __init__(self) -> None:
+            self.me = self
+            weakref.finalize(self, notes.note)
+
+    node = Node()
+    for _ in range(3):
+        gc.collect()  # it is old
+    del node
+    opgraph.profile(Using(lambda: gc.collect()), X)  # noqa: PLW0108  (found in the text)
+    assert notes.CALLS == [1]
 
 
 def test_a_big_array_of_ones_own_is_not_copied(notes: Any) -> None:
@@ -218,15 +386,72 @@ def test_what_ends_meanwhile_is_not_held_again(notes: Any) -> None:
     assert all(reference() is not None for reference in held.valuerefs())
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
-def test_what_a_handler_of_a_signal_notes_stays(notes: Any) -> None:
-    """It is no part of the forward, and may have come from elsewhere."""
-    before = signal.signal(signal.SIGUSR1, lambda *_: notes.note())
+class Signalling(nn.Linear):
+    """Counts its calls, and sends as many signals as it is told."""
+
+    def __init__(self, signals: int = 1) -> None:
+        super().__init__(8, 8)
+        self.signals, self.calls, self.stops, self.told = signals, 0, False, list[int]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.told.append(self.calls)
+        for _ in range(self.signals):
+            signal.raise_signal(signal.SIGUSR1)
+        return super().forward(x)
+
+
+@contextmanager
+def _handling(handler: Callable[[], Any]) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, lambda *_: handler())
     try:
-        opgraph.profile(Using(lambda: signal.raise_signal(signal.SIGUSR1)), X)
+        yield
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert notes.CALLS
+
+
+@needs_signals
+@pytest.mark.parametrize("values", [False, True])
+def test_what_a_handler_of_a_signal_changes_stays(values: bool, notes: Any, tmp_path: Path) -> None:
+    """It is no part of the forward, and may have come from elsewhere."""
+    (tmp_path / "noting_package" / "late.py").write_text("from . import kept\nkept.note()\n")
+    model = Signalling(2)
+
+    def handler() -> None:
+        model.stops = True
+        model.told.append(0)
+        notes.note()
+        importlib.import_module("noting_package.late")
+
+    with _handling(handler):
+        opgraph.profile(nn.Sequential(model, Using(notes.note, values)), X)
+    runs = 2 if values else 1
+    assert (model.calls, model.stops, model.told) == (0, True, [0, 0] * runs)
+    assert [*range(1, notes.NUMBER + 1)] == notes.CALLS == sorted(notes.KEPT.seen)
+    assert 2 * runs + 1 == notes.NUMBER  # each signal, and the import
+
+
+@needs_signals
+def test_signals_of_a_timer(notes: Any) -> None:
+    """What is found is not looked at for each of very many: a remark."""
+    model = Signalling(40)
+    with _handling(notes.note):
+        profile = opgraph.profile(model, X)
+    assert (model.calls, model.told) == (0, [])
+    assert 0 < notes.NUMBER < 40
+    assert any("came so often" in remark.text for remark in profile.remarks)
+
+
+def test_a_module_of_ones_own_that_is_imported_meanwhile(notes: Any, tmp_path: Path) -> None:
+    """What the import changes stays, and what the forward does goes back."""
+    (tmp_path / "noting_package" / "late.py").write_text("from . import kept\nkept.note()\n")
+
+    def use() -> None:
+        importlib.import_module("noting_package.late")
+        setattr(Set(notes.note), "mode", 1)  # noqa: B010  (no code names what it runs)
+
+    opgraph.profile(Using(use), X)
+    assert notes.CALLS == [1]
 
 
 @pytest.mark.parametrize("size", [10, 300_000])

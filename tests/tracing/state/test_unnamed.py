@@ -589,3 +589,17 @@ def test_an_input_whose_class_shows_what_it_was_given(values: bool) -> None:
         model.register_forward_hook(lambda m, x, y: y * y.sum().item())
     assert opgraph.profile(model, x).totals.flops == 2 * 2 * 8 * 8
     assert x.note is given == []
+
+
+def test_an_attribute_of_a_function_that_is_counted_up() -> None:
+    """One of a library's, which is set by the value that it has."""
+
+    def count() -> None:
+        nn.functional.silu.calls += 1  # type: ignore[attr-defined]
+
+    nn.functional.silu.calls = 1  # type: ignore[attr-defined]
+    try:
+        opgraph.profile(Using(count), X)
+        assert nn.functional.silu.calls == 1  # type: ignore[attr-defined]
+    finally:
+        del nn.functional.silu.calls  # type: ignore[attr-defined]

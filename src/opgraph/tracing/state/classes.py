@@ -27,16 +27,16 @@ from opgraph.record.identity import identity
 from opgraph.tracing.state.code import looked_for
 from opgraph.tracing.state.holding import LEAVES, MISSING, has_table, ids_of, same_entries, table_of
 from opgraph.tracing.state.packages import (
-    COMPILERS,
     are_related,
     home_of,
     is_closed,
+    is_of_a_compiler,
     is_opaque,
     parts_of,
 )
 
-_CLOSED = COMPILERS | {"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
-                        "_abc", "typing", "inspect", "_weakref"}  # fmt: skip
+_CLOSED = frozenset({"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
+                     "_abc", "typing", "inspect", "_weakref"})  # fmt: skip
 """Packages whose objects are their own business."""
 MEMORY = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array, mmap)
 """What has memory of a size of its own, which it lets others write to."""
@@ -146,7 +146,7 @@ def keeps(cls: type) -> bool:
         cls
     ):  # `ABCMeta` says to be where it makes classes
         top = top if cls.__name__ in vars(sys.modules.get(cls.__module__, builtins)) else ""
-    return top not in _CLOSED and identity(cls) not in _OWN
+    return not (top in _CLOSED or is_of_a_compiler(top) or identity(cls) in _OWN)
 
 
 def is_in_python(cls: type) -> bool:

@@ -17,10 +17,11 @@ def _any_of(*names: str) -> bytes:
 
 
 _SETS = _any_of("STORE_ATTR", "DELETE_ATTR")
+_SETS_OR_KEEPS = _any_of("STORE_ATTR", "DELETE_ATTR", "COPY")
 _ASSIGNS = re.compile(
     b"|".join([
         _any_of("STORE_GLOBAL", "DELETE_GLOBAL"),
-        _any_of("LOAD_GLOBAL") + _any_of("LOAD_ATTR", "CACHE", "EXTENDED_ARG") + b"*" + _SETS,
+        _any_of("LOAD_GLOBAL") + _any_of("LOAD_ATTR", "CACHE", "EXTENDED_ARG") + b"*" + _SETS_OR_KEEPS,
         _any_of("IMPORT_NAME") + b".*" + _SETS,
     ]),
     re.DOTALL,
@@ -248,6 +249,7 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
     import dis
 
     path: list[str] = []
+    kept: list[str] = []  # of what is set by its value before (`a.b.n += 1`)
     for each in dis.get_instructions(code):
         kind, name = each.opname, each.argval
         if kind in ("STORE_GLOBAL", "DELETE_GLOBAL"):
@@ -256,6 +258,10 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
             yield (*path, name)
         if kind == "LOAD_ATTR" and path:
             path.append(name)
+        elif kind == "COPY":
+            kept, path = path, []
+        elif kind == "SWAP":
+            path, kept = kept, []
         elif kind == "LOAD_GLOBAL" or ("LOAD_FAST" in kind and name in sys.modules):
             path = [name]
         elif kind not in ("CACHE", "EXTENDED_ARG"):

@@ -105,7 +105,7 @@ class _Copied:
             yield
             return
         self.look()
-        imports = Imports(self._before.now, lambda _, then: self._before.imported(then), plainly)
+        imports = Imports(self._before.now, lambda _, then: self._before.let_stay(then), plainly)
         self._in_hand = True
         imports.begin()
         try:
@@ -117,7 +117,7 @@ class _Copied:
     def look(self) -> None:
         """What changed since copies were last in hand is as if it had been before the first."""
         with plainly():
-            self._before.imported(self._then)
+            self._before.let_stay(self._then)
 
     def end(self) -> list[weakref.ref[nn.Module]]:
         """Let go of the copies, of which those that are there still can be asked for."""

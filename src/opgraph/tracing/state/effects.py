@@ -8,9 +8,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures.thread import _worker
+from concurrent.futures.thread import _worker, _WorkItem
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,7 @@ from opgraph.tracing.state.packages import is_closed, is_opaque
 
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
-_HOSTS = _NEUTRAL | {
+_HOSTS = {
     "execnet",
     "IPython",
     "ipykernel",
@@ -31,15 +32,40 @@ _HOSTS = _NEUTRAL | {
     "tornado",
     "traitlets",
     "zmq",
+    "torch",
 }
+"""Packages whose threads change nothing of a person's own: those of notebooks, of runners of tests, of
+compilers."""
+_OF_POOLS = frozenset({"threading", "concurrent", "queue"})
 _TOLD = 3
 _LONG = 200
 
 
-def idles(other: threading.Thread) -> bool:
+def lives_on(other: threading.Thread) -> bool:
     """Whether a thread does nothing by itself: those of a pool live on after a run, and follow only what is
-    submitted in it; the monitor of progress bars lives on, too, and computes nothing."""
-    return getattr(other, "_target", None) is _worker or type(other).__module__ == "tqdm._monitor"
+    submitted in it; the monitor of progress bars lives on, too, and computes nothing, and so does what
+    feeds a queue of several processes."""
+    target = getattr(other, "_target", None)
+    feeds = getattr(target, "__module__", None) == "multiprocessing.queues"
+    return target is _worker or feeds or type(other).__module__ == "tqdm._monitor"
+
+
+def idles(other: threading.Thread) -> bool:
+    """Whether such a thread has nothing to do at the moment, either."""
+    return lives_on(other) and not (other._target is _worker and _is_at_work(other))  # type: ignore[attr-defined]
+
+
+def _is_at_work(worker: Any) -> bool:
+    """Whether a thread of a pool runs something that is not the pool's, or there is more to do."""
+    queues = [each for each in worker._args if type(each) is SimpleQueue]
+    if not all(each.empty() for each in queues):
+        return True
+    frame = sys._current_frames().get(worker.ident)
+    if frame is not None and frame.f_code is _WorkItem.run.__code__:  # it calls what was made in C
+        return True
+    while frame is not None and _package(frame) in _OF_POOLS:
+        frame = frame.f_back
+    return frame is not None
 
 
 def alone() -> bool:
@@ -74,20 +100,35 @@ def undisturbed() -> bool:
 
 def packages_of_threads() -> set[str]:
     """The packages in whose code the other threads are, but for those that idle."""
-    found, idle = set(), {other.ident for other in threading.enumerate() if idles(other)}
+    return set().union(*_by_thread())
+
+
+def _by_thread() -> list[set[str]]:
+    """The same of each of these threads."""
+    idle = {other.ident for other in threading.enumerate() if idles(other)}
+    found = []
     for ident, frame in sys._current_frames().items():
-        within: FrameType | None = None if ident in idle else frame
-        while within is not None and ident != threading.get_ident():
-            found.add(_package(within))
+        within: FrameType | None = frame
+        packages = set()
+        while within is not None:
+            packages.add(_package(within))
             within = within.f_back
+        if ident not in idle and ident != threading.get_ident():
+            found.append(packages)
     del frame, within  # this one is among them, and with those above it would lead to itself
     return found
+
+
+def quiet() -> bool:
+    """Whether no other thread is in code of a person's own, nor is one of Python's own, which may call some
+    at any time: what was given to a timer, a pool or a loop does not show while these wait."""
+    return all(of - _NEUTRAL for of in _by_thread()) and not of_ones_own()
 
 
 def hosted() -> bool:
     """Whether the only other threads are those of what runs notebooks and tests, which change nothing of a
     person's own."""
-    return packages_of_threads() <= _HOSTS
+    return all(of <= _NEUTRAL | _HOSTS and of & _HOSTS for of in _by_thread())
 
 
 def _package(frame: FrameType) -> str:
@@ -103,7 +144,7 @@ class Effects:
         self._theirs = {id(t): t for t in threading.enumerate() if t is not me}
         self._begun: list[threading.Thread] = []
         self.awaited: set[int] = set()
-        self.for_good: set[str] = set()  # files of packages that did what there is no way back from
+        self.for_good: set[str] = set()  # modules that did what there is no way back from
         self._before: list[tuple[Any, str, Any]] = []
         self.open = _descriptors()
         self._ends = _last_end()
@@ -188,7 +229,7 @@ class Effects:
     def say(self, what: str, name: str) -> None:
         """Something was done; by a thread of before perhaps for the forward, which may have asked it to."""
         if what in _FOR_GOOD:
-            self.for_good |= _installed_above()
+            self.for_good |= _above()
         if self._is_of_another():
             what = "" if what is _REPLAYED else f"or another thread {what}"
         if what and (what is _REPLAYED or _by_the_model()):
@@ -421,12 +462,12 @@ def _by_the_model() -> bool:
     return True  # a thread that runs nothing but a function of Python's
 
 
-def _installed_above() -> set[str]:
-    """The file of an installed package whose code had something done, if it is one's."""
+def _above() -> set[str]:
+    """The module of Python's whose code had something done."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and is_opaque(name := str(frame.f_globals.get("__name__"))):
         frame = frame.f_back
-    return {name} if frame is not None and is_closed(name) else set()
+    return set() if frame is None else {name}
 
 
 _IMPORTING = ("importlib._bootstrap", "_frozen_importlib")

@@ -116,7 +116,8 @@ class Found:
     staying: set[str] = field(default_factory=set)
 
     def now(self) -> Now:
-        """What there is by now where something was found: to be asked for before modules are imported."""
+        """What there is by now where something was found: to be asked for before what is no part of the
+        forward, as an import."""
         return (
             [contents(table) for table, _ in self._dictionaries()],
             [contents(holder) for holder, _ in self._holders],
@@ -125,8 +126,8 @@ class Found:
             [[look(*place[:2]) for place in places] for places, look in self._places()],
         )
 
-    def imported(self, then: Now) -> None:
-        """Modules were imported since `then`: what that changed is so as if it had been before."""
+    def let_stay(self, then: Now) -> None:
+        """What was changed since `then` is so as if it had been before."""
         tables, holders, empty, classes, named = then
         for (table, before), was in zip(self._dictionaries(), tables, strict=True):
             stays(before, was, contents(table))

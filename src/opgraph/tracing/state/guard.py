@@ -10,6 +10,7 @@ import io
 import sys
 import weakref
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
@@ -39,13 +40,13 @@ from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, part
 from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import memory_of, write_back
 from opgraph.tracing.state.devices import Brought
-from opgraph.tracing.state.effects import Effects, alone, hosted, of_ones_own
+from opgraph.tracing.state.effects import Effects, alone, hosted, of_ones_own, quiet
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.meeting import PATIENCE, met
 from opgraph.tracing.state.memory import free_bytes
-from opgraph.tracing.state.packages import own_modules
+from opgraph.tracing.state.packages import is_closed
 from opgraph.tracing.state.process import (
     Settings,
     cast_anew,
@@ -94,6 +95,10 @@ HANDED_OUT = frozenset({
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 _APPLY = Tensor.apply_
+_Then = list[tuple[Reach, Any]]
+"""What was found, with what it was at some time within the run."""
+_SIGNALS = 16
+"""How often that is looked at for one kind of signal: a timer may send a thousand a second."""
 _ENDS = 3
 """What ends may leave others that end: so often that is waited for."""
 _COUNTS = 1 << 12
@@ -154,15 +159,14 @@ class Guard:
         self._context: Context | None = None
         self._others = not alone()
         self._elsewhere = of_ones_own() if self._others else set()
+        self._quiet = quiet()
+        self._apart = False  # whether what runs now is no part of the forward
+        self._signalled_by: Counter[int] = Counter()
         self.signals = Signals()
         try:
             self._settings = Settings()
             self._effects = Effects()
-            self._imports = Imports(
-                lambda: [(reach, reach.now()) for reach in self._reaches()],
-                self._imported,
-                self._as_before,
-            )
+            self._imports = Imports(self._there, self._imported, self._as_before)
             self._remember(roots, modules, modules if stand_in else (), called)
         except BaseException:
             self.signals.end()
@@ -195,7 +199,6 @@ class Guard:
             self._first = _Remembered(self._reach, self)
             if hosted():
                 self._beside = self._reach.beside()
-                self._own_modules = own_modules()
             self.away = {t.device.type for t in self._reach.tensors.values() if is_away(t)} | {
                 tensor.device.type
                 for module in stood_for
@@ -206,13 +209,43 @@ class Guard:
                 self._keep_of(around, modules)
             if told := self._told(stood_for):
                 self._keep_of(told, modules, _COUNTS)
+            if self._reach.collects:  # what ends then is nothing that the run did
+                then = self._there()
+                gc.collect()
+                self._stays(then)
 
-    def _imported(self, modules: set[str], then: Iterable[tuple[Reach, Any]]) -> None:
-        """The model is the first to import these: what it may change in them is guarded from now on. What
-        they changed of what was found, as it was `then`, stays with them."""
+    def _there(self) -> _Then:
+        """What there is now of all that was found, before something that is no part of the forward: unless
+        that is within another such thing, with which it stays."""
+        if self._apart:
+            return []
+        self._apart = True
+        with plainly():
+            beside = [] if self._beside is None else [self._beside]
+            return [(reach, reach.now()) for reach in (*self._reaches(), *beside)]
+
+    def _signalled(self, number: int) -> _Then:
+        """The same before the handler of a signal, unless that comes as often as a timer's."""
+        self._signalled_by[number] += 1
+        if self._signalled_by[number] <= _SIGNALS:
+            return self._there()
+        self._remark(
+            f"a signal ({number}) came so often that what its handler changed later was set back, too"
+        )
+        return []
+
+    def _stays(self, then: _Then) -> None:
+        """What is another than it was `then` stays."""
         with plainly():
             for reach, there in then:
-                reach.imported(there)
+                reach.let_stay(there)
+        self._apart = self._apart and not then
+
+    def _imported(self, modules: set[str], then: _Then) -> None:
+        """The model is the first to import these: what it may change in them is guarded from now on. What
+        they changed of what was found, as it was `then`, stays with them."""
+        self._stays(then)
+        with plainly():
             late = _Remembered(self._reach.after(modules), self)
         self._late.append(late)
         late.lend()
@@ -237,6 +270,7 @@ class Guard:
             streams = (s for s in self._reach.stateful if isinstance(s, io.IOBase))
             self._effects.begin(streams, self._reach.awaited)
             self._imports.begin()
+            self.signals.tell(self._signalled, self._stays)
             compute_anew()
         except BaseException:
             self.restore()
@@ -576,7 +610,7 @@ class Guard:
         """Bring everything back. What could not be is in `remarks`. Each step is made, whatever the model
         has put in the place of what another needs; what is to be said is found out last."""
         effects = self._effects
-        self._reach.staying = effects.for_good
+        self._reach.staying = set(filter(is_closed, effects.for_good))
         try:
             for step in (
                 lambda: _set_depth(max(self._depth, _depth())),
@@ -599,6 +633,7 @@ class Guard:
             if context is not None:
                 self._attempt(lambda: _leave_context(context))
             leave(self.remarks)
+            self.signals.tell()
             self.signals.end()
 
     def restore_late(self) -> None:
@@ -618,7 +653,7 @@ class Guard:
                 lambda: self._bring_back(self._first, self._copies.values(), self._values),
                 lambda: self._each(self._settings.changed(), set_back),
                 cast_anew,
-                lambda: self._undo(self._reach.undoing_last(alone=not self._elsewhere_now())),
+                lambda: self._undo(self._reach.undoing_last(alone=self._quiet and quiet())),
                 self._bring_back_beside,
             ):
                 self._attempt(step)
@@ -627,10 +662,12 @@ class Guard:
             self._attempt(self._let_go)
 
     def _bring_back_beside(self) -> None:
-        """Bring back what modules of a person's own keep, where nobody but the forward can have changed it:
-        no thread, no handler of a signal, and no import of one of them."""
-        quiet = hosted() and not self.signals.handled
-        if self._beside is not None and quiet and own_modules() == self._own_modules:
+        """Bring back what modules of a person's own keep, where no thread but the forward's can have
+        changed it, and none of them did something for good that is not within reach: it notes there that
+        it did."""
+        followed = {space.get("__name__") for space in self.spaces}
+        done = {name for name in self._effects.for_good if not is_closed(name)}
+        if self._beside is not None and hosted() and done <= followed:
             self._undo(self._beside.undoing())
             self._undo(self._beside.undoing_last())
 

@@ -7,6 +7,7 @@ import functools
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from ctypes import py_object
 from operator import is_
 from types import (
     CellType,
@@ -140,8 +141,9 @@ def answers_by_code(key: Any) -> bool:
 
 
 _OWN_TABLE: Any = ctypes.pythonapi.PyObject_GenericGetDict
-_OWN_TABLE.restype, _OWN_TABLE.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
-"""What gives the dictionary of any object of Python's, whatever its class shows."""
+_OWN_TABLE.restype, _OWN_TABLE.argtypes = py_object, (py_object, ctypes.c_void_p)
+"""What gives the dictionary of any object of Python's, whatever its class shows. It is given a `py_object`
+of it: ctypes would ask it for its class otherwise."""
 
 
 def table_of(item: Any) -> Any:
@@ -152,7 +154,7 @@ def table_of(item: Any) -> Any:
         if "__dict__" in (members := vars(each)):
             if type(members["__dict__"]) in (GetSetDescriptorType, MemberDescriptorType):
                 break
-            return _OWN_TABLE(item, None) if cls.__dictoffset__ else None
+            return _OWN_TABLE(py_object(item), None) if cls.__dictoffset__ else None
     try:  # what is in C alone: `__getattr__` may be anybody's
         return (object if by_code(cls) else cls).__getattribute__(item, "__dict__")
     except AttributeError:

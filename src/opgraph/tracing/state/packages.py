@@ -17,10 +17,12 @@ from typing import Any
 from opgraph.tracing.state.code import sets_code
 from opgraph.tracing.state.holding import CONTENTS, is_loaded, slot_value, table_of
 
-COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
+_COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
 """Packages that make machine code of Python functions as these are called: what they keep of it in Python
 is one with what they keep in C, which nobody can put back."""
-_OPAQUE = frozenset(sys.stdlib_module_names) | COMPILERS | {"torch", "numpy", "opgraph", "builtins"}
+_OPAQUE = (
+    frozenset(sys.stdlib_module_names) | _COMPILERS | {"torch", "numpy", "opgraph", "builtins"}
+)
 """Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
 knows by name."""
 
@@ -50,11 +52,24 @@ def is_opaque(name: str | None) -> bool:
 @_of_loaded
 def _is_opaque(name: str) -> bool:
     top = name.partition(".")[0]
-    file = _file_of(top)
-    own = top in sys.stdlib_module_names and file.endswith(".py")
     if top in _OPAQUE:
-        return not (own and not file.startswith(os.path.dirname(os.__file__)))  # noqa: PTH120
+        return not _is_anothers(top, _file_of(top))
     return is_installed(name) and is_loaded(sys.modules[name]) and _remakes(sys.modules[name])
+
+
+def is_of_a_compiler(name: str) -> bool:
+    """Whether a module of Python's is of a package that makes machine code of functions of Python's."""
+    return name.partition(".")[0] in _COMPILERS and is_opaque(name)
+
+
+def _is_anothers(top: str, file: str) -> bool:
+    """Whether a module that has the name of one of these is a person's own: one of Python's elsewhere than
+    Python is, one of a compiler that is not installed, and has no version as that has."""
+    if top in sys.stdlib_module_names:
+        return file.endswith(".py") and not file.startswith(os.path.dirname(os.__file__))  # noqa: PTH120
+    if top not in _COMPILERS or not file or is_installed(top):
+        return False
+    return "__version__" not in (table_of(sys.modules[top]) or ())
 
 
 def _file_of(name: str) -> str:
@@ -66,10 +81,9 @@ def _file_of(name: str) -> str:
     held = table if type(table) is dict else {}
     path: Any
     file, path = held.get("__file__"), held.get("__path__")
-    if type(file) is not str and type(path) in (
-        list,
-        _NamespacePath,
-    ):  # of several folders, and no file
+    if type(path) is _NamespacePath:  # which is computed anew where one goes through it
+        path = vars(path).get("_path")
+    if type(file) is not str and type(path) is list:  # of several folders, and no file
         file = next(iter(path), None)
     return file if type(file) is str else _file_of(name.rpartition(".")[0])
 

@@ -36,6 +36,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import OPDEF_TO_LIB, OPDEFS
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from opgraph.record.identity import identity
@@ -102,13 +103,14 @@ from opgraph.tracing.state.holding import (
 from opgraph.tracing.state.iterators import drawn_from, is_iterator, waiting_code
 from opgraph.tracing.state.libraries import around, by_held, present_in, put_in
 from opgraph.tracing.state.packages import (
-    COMPILERS,
     are_related,
     is_closed,
     is_installed,
+    is_of_a_compiler,
     is_opaque,
     module_of,
     own_modules,
+    parts_of,
 )
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.speaking import Own, behind, ending, going_with, says_the_same
@@ -121,12 +123,16 @@ from opgraph.tracing.state.wanted import Modules, Wanted, all_in, theirs
 
 MOST = 200_000
 """Objects that are looked at before a run, at most: about half a second."""
+_MOST_KEPT = 100_000
+"""The same of what files of packages keep, and of what modules of a person's own do."""
 _MANY = 20_000
 """Things that a library keeps in one place, of which it is not looked what is in each."""
 _ALONE = LEAVES.union(
     ids_of((FunctionType, staticmethod, classmethod, frozenset, type, ABCMeta, ModuleType))
 )
 """Types of what modules and classes have that holds nothing which they keep."""
+_FOR_GOOD = (OPDEFS, OPDEF_TO_LIB)
+"""Where torch notes what it registers for the process, which it goes by where that is registered anew."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
 _SHOWING = (MappingProxyType, staticmethod, classmethod, torch.TypedStorage, *_VIEWS)
 _IN_ORDER = (list, deque, set)
@@ -152,6 +158,9 @@ _STATEFUL = (
 )
 _VALUED = (Tensor, torch.Generator, random.Random, bytearray, array)
 """What has values, or draws them, of whatever class it is."""
+_HANDING_ON = (Queue, SimpleQueue, io.StringIO, io.BytesIO, *LOCKS)
+"""What somebody puts something into for others, or waits at."""
+_HOLDERS: tuple[Any, ...] = (dict, list, set, deque)
 _METHODS = METHODS_IN_C.union(ids_of((MethodType,)))
 _HOLDING = frozenset({"weakref", "_weakrefset", "torch.utils._config_module", "argparse", "types",
                       "collections"})  # fmt: skip
@@ -241,6 +250,7 @@ class Reach(Found):
         """What is reachable from some objects, but not what only the `replaced` tables hold. Methods of
         these names are `called` without being named."""
         found = cls(replaced=frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
+        found._seen.update(map(identity, _FOR_GOOD))
         found._wanted.add(_CALLED.union(called))
         with torch._C.DisableTorchFunctionSubclass():  # classes of tensors are not told
             found._look(roots)
@@ -660,8 +670,7 @@ class Reach(Found):
         """What another object is behind."""
         if issubclass(type(item), memoryview):
             self.stateful.append(item)
-        behind = item.obj if issubclass(type(item), memoryview) else item.__repr__.__self__
-        self._look((behind,))
+        self._look((item.obj,) if issubclass(type(item), memoryview) else _of_proxy(item))
 
     def _shown(self, item: Any) -> None:
         """What an object shows and does not have itself: the dictionary behind a view of it."""
@@ -869,7 +878,7 @@ class Reach(Found):
         """What modules of a person's own keep beside what was found: nothing says that the forward can
         reach it, and somebody else may change it."""
         empty: dict[str, Any] = {name: [] for name in LISTS}
-        found = replace(self, tensors={}, _globals={}, spaces={}, staying=set(), **empty)
+        found = replace(self, tensors={}, _globals={}, spaces={}, staying=set(), _copied=0, **empty)
         with torch._C.DisableTorchFunctionSubclass():
             found._shallow(*chain.from_iterable(map(found._kept_by, own_modules())))
         return found
@@ -895,6 +904,7 @@ class Reach(Found):
         theirs = is_closed(name)
         if theirs:
             self._spaces.append((space, dict(space)))
+            self._last += [(space, n, v) for n, v in space.items() if is_iterator(type(v))]
         else:
             self._own_space(space)
         home, depth = (name, 3) if theirs else (_OWN, 6)
@@ -906,8 +916,9 @@ class Reach(Found):
                 yield from self._kept_for_all(value)
 
     def _with_function(self, function: FunctionType) -> list[Any]:
-        """What a function has: attributes that somebody gave it, and what it closes over."""
-        held: list[Any] = [function.__dict__] if function.__dict__ else []
+        """What a function has: attributes that somebody gave it, defaults, and what it closes over."""
+        held: list[Any] = [function.__defaults__, function.__kwdefaults__]
+        (held if function.__dict__ else self._empty).append(function.__dict__)
         for cell in function.__closure__ or ():
             self._slot(CONTENTS, cell, follow=False)
             held.append(slot_value(CONTENTS, cell))
@@ -920,6 +931,10 @@ class Reach(Found):
         self._met.add(identity(cls))
         members, home = dict(vars(cls)), cls.__module__
         self._classes.append((cls, members))
+        if not is_closed(home):
+            parts = chain.from_iterable(map(parts_of, members.values()))
+            methods = (part for part in parts if type(part) is FunctionType)
+            yield chain.from_iterable(map(self._with_function, methods)), _OWN, 3
         if not _ALONE.issuperset(kinds_of(members.values())):
             yield _within(members), home if is_closed(home) else _OWN, 3
         for value in members.values():
@@ -944,12 +959,14 @@ class Reach(Found):
         of a package, or of any that are neither torch's nor Python's, and in those that these have, but so
         many levels deep. What is nearer to any of them comes first."""
         waiting = list(kept)
-        while waiting and self._copied < MOST:
+        while waiting and self._copied < _MOST_KEPT:
             ahead: list[_Kept] = []
             for items, home, depth in waiting:
                 held: list[Any] = []
+                wrapped = identity(FunctionType) if home == _OWN else None
                 for item in items:
-                    if identity(type(item)) in _ALONE or identity(item) in self._seen:
+                    kind = identity(type(item))
+                    if identity(item) in self._seen or (kind in _ALONE and kind != wrapped):
                         continue
                     try:
                         found = self._one_level(item, home)
@@ -957,7 +974,7 @@ class Reach(Found):
                         self.complete = False
                         continue
                     held += found if len(found) < _MANY else ()
-                    self._copied += len(found) + 1 if home == _OWN else 0
+                    self._copied += len(found) + 1
                 if depth and held:
                     ahead.append((held, home, depth - 1))
             waiting = ahead
@@ -970,6 +987,17 @@ class Reach(Found):
             return () if LEAVES.issuperset(kinds_of(held)) else held
         if issubclass(cls, weakref.ref):
             return (weakref.ref.__call__(item),)
+        if issubclass(cls, weakref.ProxyTypes):
+            return _of_proxy(item)
+        if cls is FunctionType:
+            new = identity(item) not in self._met and not is_closed(item.__module__)
+            self._met.add(identity(item))
+            return self._with_function(item) if new else ()
+        if issubclass(cls, functools.partial):
+            return (item.func, item.args, item.keywords)
+        if cls is LRU and home == _OWN:
+            self.caches.append((item, item.cache_info().currsize))
+            return (item.__wrapped__,)
         if identity(cls) in _METHODS:
             return () if issubclass(type(item.__self__), ModuleType) else (item.__self__,)
         if identity(cls) not in self._wholly:
@@ -986,20 +1014,19 @@ class Reach(Found):
                 else ()
             )
             return ()
-        held = []
+        held, base = [], next((c for c in _HOLDERS if issubclass(cls, c)), None)
         if cls is ContextVar:
             self._seen.add(identity(item))
             held = [item.get(MISSING)]
             self._contexts.append((item, held[0]))
-        elif issubclass(cls, (dict, list, set, deque)):
-            base: Any = next(c for c in (dict, list, set, deque) if issubclass(cls, c))
-            if home == _OWN and self._copied + base.__len__(item) > MOST:  # a copy takes long
+        elif base is not None:
+            if self._copied + base.__len__(item) > _MOST_KEPT:  # a copy takes long
                 return ()
             self._seen.add(identity(item))
             held = held_by(item)
-            found: list[Any] = self._tables if issubclass(cls, dict) else self._holders
+            found: list[Any] = self._tables if base is dict else self._holders
             found.append((item, contents(item)))
-        if own or of in _HOLDING or issubclass(cls, threading.local):
+        if own or of in _HOLDING or issubclass(cls, threading.local) or base not in (None, cls):
             at = len(self._slots)
             self._named_slots(item, follow=False)
             held += (value for *_, value in self._slots[at:])
@@ -1102,6 +1129,11 @@ class Reach(Found):
         """The queues at which a thread waits for what somebody puts there."""
         queues = (item for item, _ in self._common if issubclass(type(item), Queue))
         return [item for item in queues if item.not_empty._waiters]
+
+    @property
+    def collects(self) -> bool:
+        """Whether code that is followed may have Python look for rubbish."""
+        return {"gc", "collect"} <= self._wanted.names
 
     @property
     def sets_classes(self) -> bool:
@@ -1227,7 +1259,7 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._array
     if is_numpys(cls, *ITERATE):
         return Reach._object
-    if (cls.__module__ or "").partition(".")[0] in COMPILERS:
+    if is_of_a_compiler(cls.__module__ or ""):
         return Reach._compiled
     if issubclass(cls, (dict, list, set, deque, tuple)) or keeps(cls):
         return Reach._object
@@ -1236,9 +1268,9 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
 
 def _is_more(cls: type) -> bool:
     """Whether objects of a class are more than attributes, and what is in containers: they have values, or
-    draw them, go on by themselves, stand for something or have a part in C."""
+    draw them, go on by themselves, stand for something, are there for others or have a part in C."""
     return (
-        issubclass(cls, _VALUED)
+        issubclass(cls, (*_VALUED, *_HANDING_ON))
         or is_iterator(cls)
         or is_numpys(cls, "ndarray", "BitGenerator", "Generator", "RandomState")
         or (not is_opaque(cls.__module__) and (
@@ -1249,6 +1281,14 @@ def _is_more(cls: type) -> bool:
 
 ON_GPU = "__cuda_array_interface__"
 """What arrays on a GPU of other libraries (CuPy, Numba) tell of their memory by."""
+
+
+def _of_proxy(item: Any) -> tuple[Any, ...]:
+    """What a weak proxy stands for, if that is there."""
+    try:
+        return (item.__repr__.__self__,)
+    except ReferenceError:
+        return ()
 
 
 def _within(space: Mapping[str, Any]) -> list[Any]:

@@ -7,7 +7,7 @@ import ctypes
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import CodeType
 from typing import Any, ClassVar, NoReturn
@@ -45,7 +45,7 @@ class Signals:
         self._let = False
         self._plain = False  # what is let through is raised as it is
         self.raised: BaseException | None = None  # by one of them
-        self.handled = False  # any, by whoever handles them
+        self.tell()
         self._handlers: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             found = {n: _signal.getsignal(n) for n in SIGNALS}
@@ -59,6 +59,15 @@ class Signals:
         except BaseException:  # one came before its turn
             self.end()
             raise
+
+    def tell(
+        self,
+        before: Callable[[int], Any] = lambda _: None,
+        after: Callable[[Any], Any] = lambda _: None,
+    ) -> None:
+        """From now on tell somebody `before` the handler of a signal runs, and what that gave, `after`
+        it."""
+        self._before, self._after = before, after
 
     def _heard(self, number: int, frame: Any) -> None:
         self.waiting.append((number, frame))
@@ -76,14 +85,25 @@ class Signals:
             number, frame = self.waiting.pop(0)
             if _is_dropped(frame):
                 frame = sys._getframe(1)
-            self.handled = True
             try:
-                self._handlers[number](number, frame)
+                self._handle(number, frame)
             except BaseException as error:  # noqa: BLE001  (it is raised below)
                 own = self.raised = _itself(error)
                 self._carried.clear()
                 self._deliver(plain=plain)
                 _again(own) if plain else self._carry(own)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        """Call a handler, and tell who is told of that, while which further signals wait."""
+        let, self._let = self._let, False
+        then = self._before(number)
+        self._let = let
+        try:
+            self._handlers[number](number, frame)
+        finally:
+            let, self._let = self._let, False
+            self._after(then)
+            self._let = let
 
     def _carry(self, error: BaseException) -> NoReturn:
         if isinstance(error, KeyboardInterrupt):  # which nobody takes by chance

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -55,9 +56,19 @@ def stays(before: dict[Any, Any], was: Mapping[Any, Any], now: Mapping[Any, Any]
 
 def with_new(before: list[Any], was: list[Any], now: list[Any]) -> list[Any]:
     """The same of what was in a list, a set or a deque."""
-    old, new = ({identity(item) for item in items} for items in (was, now))
-    kept = [item for item in before if identity(item) in new or identity(item) not in old]
-    return kept + [item for item in now if identity(item) not in old]
+    left = Counter(map(identity, was))
+    left.subtract(map(identity, now))  # more than none: taken out; less: put in
+    kept, new = [], []
+    for item in before:
+        if left[identity(item)] > 0:
+            left[identity(item)] -= 1
+        else:
+            kept.append(item)
+    for item in reversed(now):
+        if left[identity(item)] < 0:
+            left[identity(item)] += 1
+            new.append(item)
+    return kept + new[::-1]
 
 
 def _gone(now: Iterable[Any], before: Iterable[Any]) -> Gone:

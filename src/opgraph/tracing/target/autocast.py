@@ -3,6 +3,7 @@ where a model asks for it on a GPU."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -134,7 +135,7 @@ class Followed:
     def _follow(self) -> None:
         cls = torch.amp.autocast_mode.autocast
         around = _nesting() and not any(map(torch.is_autocast_enabled, self._own))
-        if around:
+        if around and _entered_for("cuda"):
             self._remark(Remark("autocast", MADE_BEFORE))
         self._put(cls, "__init__", self._init)
         self._put(cls, "__enter__", self._enter)
@@ -261,6 +262,13 @@ def in_precision(args: Any, lower: bool = True) -> Any:
         return tensor.to(dtype) if plain else tensor
 
     return tree_map_only(Tensor, given, args)
+
+
+def _entered_for(device: str) -> bool:
+    """Whether there is a context of autocast for a device that was entered: torch says of those around only
+    how many there are."""
+    contexts = (each for each in gc.get_objects() if issubclass(type(each), torch.autocast))
+    return any(each.device == device and "prev" in vars(each) for each in contexts)
 
 
 def _nesting() -> int:
