@@ -8,10 +8,13 @@ import gc
 import importlib
 import importlib.util
 import json
+import logging
+import os
 import signal
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +74,17 @@ def state():
     calls = [list(f.calls) for f in (Terms.first, Terms.second, LOSSES["third"])]
     return [NUMBER, list(CALLS), dict(TABLE), list(QUEUE), list(Kept.calls), dict(KEPT.seen), calls,
             dict(vars(warn_once)), dict(memo.__defaults__[0])]
+"""
+
+
+LATE = """
+import logging, os, sys, warnings
+from . import kept
+kept.note()
+os.environ["OPGRAPH_TESTED_LATE"] = "by the import"
+sys.path.append("late")
+logging.getLogger("opgraph_tested.late").setLevel("ERROR")
+warnings.filterwarnings("ignore", "said late")
 """
 
 
@@ -419,7 +433,7 @@ def test_what_a_handler_of_a_signal_changes_stays(values: bool, notes: Any, tmp_
 
     def handler() -> None:
         model.stops = True
-        model.told.append(0)
+        model.told.insert(0, 0)
         notes.note()
         importlib.import_module("noting_package.late")
 
@@ -443,15 +457,29 @@ def test_signals_of_a_timer(notes: Any) -> None:
 
 
 def test_a_module_of_ones_own_that_is_imported_meanwhile(notes: Any, tmp_path: Path) -> None:
-    """What the import changes stays, and what the forward does goes back."""
-    (tmp_path / "noting_package" / "late.py").write_text("from . import kept\nkept.note()\n")
+    """What the import changes stays, settings of the process, too, and what the forward does goes back."""
+    (tmp_path / "noting_package" / "late.py").write_text(LATE)
+    logger = logging.getLogger("opgraph_tested.late")
 
     def use() -> None:
         importlib.import_module("noting_package.late")
+        os.environ["OPGRAPH_TESTED_LATE"] = "by the forward"
         setattr(Set(notes.note), "mode", 1)  # noqa: B010  (no code names what it runs)
 
-    opgraph.profile(Using(use), X)
-    assert notes.CALLS == [1]
+    def state() -> Any:
+        filters = [each for each in warnings.filters if "said late" in str(each)]
+        return os.environ.get("OPGRAPH_TESTED_LATE"), "late" in sys.path, logger.level, len(filters)
+
+    assert state() == (None, False, 0, 0)
+    try:
+        with warnings.catch_warnings():
+            opgraph.profile(Using(use), X)
+            assert state() == ("by the import", True, 40, 1)
+            assert notes.CALLS == [1]
+    finally:
+        logger.setLevel(0)
+        del os.environ["OPGRAPH_TESTED_LATE"]
+        sys.path.remove("late")
 
 
 @pytest.mark.parametrize("size", [10, 300_000])

@@ -28,18 +28,18 @@ def write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:
         raise Left("forward moved a tensor to shared memory")
 
 
-def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], Callable[[], Any]]]:
+def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], partial[Any]]]:
     """The bytes of an array of NumPy, or of what C knows of, and what makes a copy, which writes itself
     back. Of an array `within` another that is copied there are none."""
     if isinstance(item, torch.UntypedStorage):
         if item.device.type == "meta":
-            return 0, lambda: lambda: None
+            return 0, lambda: partial(int)
         return item.nbytes(), lambda: partial(_storage_back, item, item.clone())
     if isinstance(item, mmap):
         return len(item), lambda: partial(_mapped_back, item, item[:], item.tell())
     if hasattr(type(item), ON_GPU):
         if not hasattr(item, ON_GPU):  # it says so of one that is elsewhere, and changes none
-            return 0, lambda: lambda: None
+            return 0, lambda: partial(int)
         there = torch.as_tensor(item, device="cuda")
         return there.nbytes, lambda: partial(_there_back, there, there.cpu())
     if not hasattr(item, "nbytes"):
@@ -47,7 +47,7 @@ def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], Callable[[]
         return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
     writeable = item.flags.writeable
     if not writeable and not _could_be_written_to(item):
-        return 0, lambda: lambda: None
+        return 0, lambda: partial(int)
     looks = {name: getattr(item, name) for name in ("dtype", "shape", "strides")}
     look = partial(_array_back, item, looks, item.dtype.names, writeable)
     return 0 if within else item.nbytes, lambda: partial(

@@ -105,7 +105,9 @@ class _Copied:
             yield
             return
         self.look()
-        imports = Imports(self._before.now, lambda _, then: self._before.let_stay(then), plainly)
+        imports = Imports(
+            lambda _: self._before.now(), lambda _, then: self._before.let_stay(then), plainly
+        )
         self._in_hand = True
         imports.begin()
         try:

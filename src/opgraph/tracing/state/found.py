@@ -63,8 +63,9 @@ from opgraph.tracing.state.undoing import (
 OfC = tuple[Any, list[Any] | None, list[Any], Callable[[], bool] | None]
 """An object that has a part in C; what its attributes held, where they may have one, too; its containers;
 and, if it is itself of that part, whether that is as it was."""
-Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]
-"""What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names."""
+Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any], list[int]]
+"""What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names; how
+much is in caches."""
 LISTS = (
     "stateful arrays caches errors iterators _empty _tables _apart _holders _wholes _common _objects _of_c "
     "_slots _classes _functions _partials _names _last _spaces _attributes _contexts history _lent "
@@ -124,11 +125,12 @@ class Found:
             [contents(holder) for holder in self._empty],
             [dict(vars(cls)) for cls, _ in self._classes],
             [[look(*place[:2]) for place in places] for places, look in self._places()],
+            [cached.cache_info().currsize for cached, _ in self.caches],
         )
 
     def let_stay(self, then: Now) -> None:
         """What was changed since `then` is so as if it had been before."""
-        tables, holders, empty, classes, named = then
+        tables, holders, empty, classes, named, caches = then
         for (table, before), was in zip(self._dictionaries(), tables, strict=True):
             stays(before, was, contents(table))
         for (holder, kept), was in zip(self._holders, holders, strict=True):
@@ -153,6 +155,9 @@ class Found:
             for at, ((holder, name, _), value) in enumerate(zip(places, values, strict=True)):
                 if (now := look(holder, name)) is not value:
                     places[at] = holder, name, now
+        for at, ((cached, _), was) in enumerate(zip(self.caches, caches, strict=True)):
+            if (size := cached.cache_info().currsize) != was:
+                self.caches[at] = cached, size
 
     def _dictionaries(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
         """The dictionaries that were found, with what was in them."""

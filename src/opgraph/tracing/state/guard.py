@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
+from itertools import chain
 from logging import Logger
 from math import inf
 from operator import itemgetter
@@ -48,6 +49,7 @@ from opgraph.tracing.state.meeting import PATIENCE, met
 from opgraph.tracing.state.memory import free_bytes
 from opgraph.tracing.state.packages import is_closed
 from opgraph.tracing.state.process import (
+    AROUND,
     Settings,
     cast_anew,
     compute_anew,
@@ -57,7 +59,7 @@ from opgraph.tracing.state.process import (
 )
 from opgraph.tracing.state.reach import Reach
 from opgraph.tracing.state.signals import ASKED, Signalled, Signals
-from opgraph.tracing.state.states import saves, way_back
+from opgraph.tracing.state.states import Said, saves, way_back
 from opgraph.tracing.state.steps import Left, Step, all_back
 from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
@@ -95,7 +97,7 @@ HANDED_OUT = frozenset({
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 _APPLY = Tensor.apply_
-_Then = list[tuple[Reach, Any]]
+_Then = list[tuple[Any, Any]]
 """What was found, with what it was at some time within the run."""
 _SIGNALS = 16
 """How often that is looked at for one kind of signal: a timer may send a thousand a second."""
@@ -111,6 +113,10 @@ _enter_context, _leave_context = (
     for name in ("PyContext_Enter", "PyContext_Exit")
 )
 """What brings things back goes by these, whatever a forward puts in their place."""
+
+
+def _back(said: Said) -> None:
+    said.back()
 
 
 def _none(_: Tensor) -> bool:
@@ -214,15 +220,23 @@ class Guard:
                 gc.collect()
                 self._stays(then)
 
-    def _there(self) -> _Then:
+    def _there(self, by_tracing: bool = False) -> _Then:
         """What there is now of all that was found, before something that is no part of the forward: unless
-        that is within another such thing, with which it stays."""
+        that is within another such thing, with which it stays. Settings that it changes do not, where it
+        is a part of the tracing."""
         if self._apart:
             return []
         self._apart = True
+        beside = [] if self._beside is None else [self._beside]
+        states = (each for of in (self._first, *self._late) for each in of.small())
+        settings = [] if by_tracing else [self._settings, *chain(*AROUND)]
+        found: Iterable[Any] = (*self._reaches(), *beside, *states, *settings)
+        then: _Then = []
         with plainly():
-            beside = [] if self._beside is None else [self._beside]
-            return [(reach, reach.now()) for reach in (*self._reaches(), *beside)]
+            for each in found:
+                with suppress(Exception):  # objects may answer as they like
+                    then.append((each, each.now()))
+        return then
 
     def _signalled(self, number: int) -> _Then:
         """The same before the handler of a signal, unless that comes as often as a timer's."""
@@ -237,8 +251,9 @@ class Guard:
     def _stays(self, then: _Then) -> None:
         """What is another than it was `then` stays."""
         with plainly():
-            for reach, there in then:
-                reach.let_stay(there)
+            for each, there in then:
+                with suppress(Exception):
+                    each.let_stay(there)
         self._apart = self._apart and not then
 
     def _imported(self, modules: set[str], then: _Then) -> None:
@@ -684,7 +699,7 @@ class Guard:
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
         with plainly():
-            self._each(of.loggers, lambda back: back())  # what they no longer say others have noted
+            self._each(of.loggers, _back)  # what they no longer say others have noted
             self._undo(of.reach.undoing(alone=self.alone()))
             grad = _is_grad_enabled()
             _set_grad_enabled(False)  # noqa: FBT003
@@ -696,8 +711,8 @@ class Guard:
                 self._each(copies, write_back)
                 self._each(values, lambda pair: pair[1]())
                 self._each(of.tensors, self._restore_version)
-                self._each(of.arrays, lambda back: back())
-                self._each(of.states, lambda back: back())
+                self._each(of.arrays, _back)
+                self._each(of.states, _back)
             finally:
                 _set_grad_enabled(grad)
         self._attempt(lambda: self.say(of.iterators.advanced()))
@@ -752,10 +767,10 @@ class Guard:
     def _attempt(self, step: Callable[[], Any]) -> None:
         self._each((step,), lambda step: step())
 
-    def found_states(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
+    def found_states(self, items: Iterable[Any]) -> Iterator[Said]:
         for item in items:
             try:
-                yield way_back(item, self.alone)
+                yield Said(partial(way_back, item, self.alone))
             except NotImplementedError:  # it has none: the system's own random numbers
                 continue
             except Exception as error:  # noqa: BLE001  (objects may answer as they like)
@@ -781,7 +796,7 @@ class Guard:
             )
         return fits
 
-    def copied_arrays(self, items: Iterable[Any]) -> Iterator[Callable[[], Any]]:
+    def copied_arrays(self, items: Iterable[Any]) -> Iterator[tuple[Said, int]]:
         kept: set[int] = set()
         for found in sorted(items, key=lambda item: getattr(item, "base", None) is not None):
             try:
@@ -798,7 +813,7 @@ class Guard:
                 continue
             self.taken += size
             kept.add(identity(found))
-            yield copy()
+            yield Said(copy), size
 
 
 @contextmanager
@@ -845,9 +860,15 @@ class _Remembered:
         loggers = [item for item in reach.stateful if issubclass(type(item), Logger)]
         others = (item for item in reach.stateful if not issubclass(type(item), Logger))
         self.loggers, self.states = (list(guard.found_states(f)) for f in (loggers, others))
-        self.arrays = list(guard.copied_arrays(reach.arrays))
+        arrays = list(guard.copied_arrays(reach.arrays))
+        self.arrays = [array for array, _ in arrays]
+        self._small = [array for array, size in arrays if size <= _COUNTS]
         self.iterators = Copies(reach.iterators)
         self.brought = guard.brought_here(reach.tensors.values())
+
+    def small(self) -> Iterator[Said]:
+        """What has a state, but for large arrays."""
+        return chain(self.loggers, self.states, self._small)
 
     def lend(self) -> None:
         """Let copies of iterators, and of tensors on accelerators, stand in for them, until all is brought

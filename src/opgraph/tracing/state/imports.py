@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from torch.overrides import _get_current_function_mode_stack
@@ -23,11 +24,12 @@ _FIRST = "_find_and_load"
 
 class Imports:
     """Hears which modules are imported, from `begin` until `end`: `heard` is given their names, and what
-    `before` gave just before. Each runs within `plainly`."""
+    `before` gave just before, which is told whether torch or opgraph asked for them. Each runs within
+    `plainly`."""
 
     def __init__(
         self,
-        before: Callable[[], Any],
+        before: Callable[[bool], Any],
         heard: Callable[[set[str], Any], None],
         plainly: Callable[[], Any],
     ) -> None:
@@ -41,14 +43,14 @@ class Imports:
 
     def end(self) -> None:
         """Hear no more, not even of an import that goes on."""
-        self._before, self._heard = lambda: None, lambda *_: None
+        self._before, self._heard = lambda _: None, lambda *_: None
         if getattr(importing, _FIRST) == self._imported:
             setattr(importing, _FIRST, self._plain)
 
     def _imported(self, name: str, import_: Any) -> Any:
         if name in sys.modules or not is_mine() or getattr(self._within, "one", False):
             return self._plain(name, import_)  # it is there, or another one imports it
-        self._within.one, before, then = True, set(sys.modules), self._before()
+        self._within.one, before, then = True, set(sys.modules), self._before(_by_tracing())
         try:
             with _undisturbed(), self._plainly():
                 return self._plain(name, import_)
@@ -57,6 +59,14 @@ class Imports:
                 self._heard(sys.modules.keys() - before, then)
             finally:
                 self._within.one = False
+
+
+def _by_tracing() -> bool:
+    """Whether it is torch or opgraph that imports something."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and "importlib" in (name := str(frame.f_globals.get("__name__"))):
+        frame = frame.f_back
+    return frame is not None and name.partition(".")[0] in ("torch", "opgraph")
 
 
 @contextmanager

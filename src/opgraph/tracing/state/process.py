@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import Context, copy_context
 from copy import copy
@@ -65,7 +65,7 @@ class Settings:
 
     def __init__(self) -> None:
         self._gets, self._puts = _settings()
-        self._before: Sequence[Any] = []
+        self._before: list[Any] = []
         with suppress(RuntimeError, AttributeError):
             self._before = [get() for get in self._gets]
             return
@@ -91,6 +91,23 @@ class Settings:
             pass
         return kept + kept[: len(_PRECISE)]
 
+    def now(self) -> list[Any]:
+        """What each of them is, where it says so."""
+        return [_said(get) for get in self._gets]
+
+    def let_stay(self, then: list[Any]) -> None:
+        """What was changed since `then` is so as if it had been before."""
+        for at, (get, was) in enumerate(zip(self._gets, then, strict=True)):
+            now = _said(get)
+            if now is not was and now is not MISSING is not was and not _equal(now, was):
+                self._before[at] = now
+
+
+def _said(get: Callable[[], Any]) -> Any:
+    with suppress(RuntimeError, AttributeError):
+        return get()
+    return MISSING
+
 
 def set_back(kept: Kept) -> None:
     """Bring one of these back to what it was. Raises where that cannot be."""
@@ -108,8 +125,10 @@ def set_back(kept: Kept) -> None:
 def put_back(*also: AbstractContextManager[Any]) -> Iterator[None]:
     """Within, settings, loggers and random numbers may change, and there are these contexts, too. A signal
     waits while they are made and left."""
-    with turn(), warnings.catch_warnings(), held() as signals:
+    caught = warnings.catch_warnings()
+    with turn(), caught, held() as signals:
         before, loggers = Settings(), _Loggers()
+        AROUND.append((before, loggers, _Warnings(caught)))
         try:
             with ExitStack() as stack:
                 for each in also:
@@ -117,8 +136,13 @@ def put_back(*also: AbstractContextManager[Any]) -> Iterator[None]:
                 with signals.let(plain=False):
                     yield
         finally:
+            AROUND.pop()
             leave(all_back((before.changed(), set_back)))
             loggers.back()
+
+
+AROUND: list[tuple[Settings, _Loggers, _Warnings]] = []
+"""What is put back where that ends which runs are made within."""
 
 
 def _settings() -> list[tuple[Any, ...]]:
@@ -639,6 +663,24 @@ def _printing_back(before: list[Any]) -> None:
         text_back(stream, says)
 
 
+class _Warnings:
+    """By what warnings go, which `catch_warnings` puts back."""
+
+    def __init__(self, caught: Any) -> None:
+        self._caught = caught
+
+    @staticmethod
+    def now() -> list[Any]:
+        """By what they go now."""
+        return list(warnings.filters)
+
+    def let_stay(self, then: list[Any]) -> None:
+        """What somebody added since `then` is so as if it had been before."""
+        before = getattr(self._caught, "_filters", None)
+        if type(before) is list:
+            before[:0] = [each for each in self.now() if each not in then and each not in before]
+
+
 class _Loggers:
     """What all loggers that have a name go by."""
 
@@ -651,6 +693,15 @@ class _Loggers:
         """What `logger_says` of each, but for what all have in common, which is among the settings."""
         held = map(_HAS, self._all)  # most have nothing
         return list(map(_SAYS, self._all)), [(h[:], f[:]) if h or f else None for h, f in held]
+
+    def now(self) -> tuple[list[Any], list[Any]]:
+        """What they go by now."""
+        return self._say()
+
+    def let_stay(self, then: tuple[list[Any], list[Any]]) -> None:
+        """What was changed since `then` is so as if it had been before."""
+        for before, was, now in zip(self._said, then, self._say(), strict=True):
+            before[:] = [b if w == n else n for b, w, n in zip(before, was, now, strict=True)]
 
     def back(self) -> None:
         """Let them go by it again."""

@@ -134,8 +134,8 @@ class Signals:
                 _signal.getsignal(number) == self._heard
             ):  # the model may have put another in its place
                 _signal.signal(number, handler)
-            if self._actions[number] is not None:
-                _sigaction(number, self._actions[number], None)
+                if self._actions[number] is not None:
+                    _sigaction(number, self._actions[number], None)
         if self in self._around:
             self._around.remove(self)
         plain = not self._around or self._around[-1]._plain

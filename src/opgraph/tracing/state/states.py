@@ -40,11 +40,43 @@ from opgraph.tracing.state.steps import Left
 _NONE = object()
 
 
-def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
+class Said:
+    """The way back of something that has a state, by what makes one of what it is now."""
+
+    __slots__ = ("_make", "back")
+
+    def __init__(self, make: Callable[[], partial[Any]]) -> None:
+        self._make, self.back = make, make()
+
+    def now(self) -> partial[Any]:
+        """Another one."""
+        return self._make()
+
+    def let_stay(self, then: partial[Any]) -> None:
+        """What was changed since `then` is so as if it had been before."""
+        now = self._make()
+        if not all(map(_alike, then.args, now.args)):
+            self.back = now
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two parts of what something says are the same."""
+    if isinstance(one, torch.UntypedStorage):
+        return bool(one is other or bytes(one.cpu()) == bytes(other.cpu()))
+    if isinstance(one, torch.Tensor):
+        return bool(torch.equal(one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(v, other[k]) for k, v in one.items())
+    if is_numpys(type(one), "ndarray"):
+        same: bool = one.tobytes() == other.tobytes()
+        return same
+    return one is other or bool(one == other)
+
+
+def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     """A function that brings back a generator of random numbers (of torch, Python or numpy) or a buffer."""
     if isinstance(item, (bytearray, array)):
-        kept: Any = item[:]
-        return lambda: item.__setitem__(slice(None), kept)
+        return partial(item.__setitem__, slice(None), item[:])
     if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
         return partial(_semaphore_back, item, item._get_value(), alone)
     if isinstance(item, OF_WORKERS):
@@ -89,20 +121,16 @@ def way_back(item: Any, alone: Callable[[], bool]) -> Callable[[], Any]:
     if isinstance(item, (io.StringIO, io.BytesIO)) or says_all(item.__class__):
         return partial(_said_back, item, item.__getstate__())
     if isinstance(item, torch.Generator):
-        state = item.get_state()
-        return lambda: item.set_state(state)
+        return partial(item.set_state, item.get_state())
     if hasattr(item, "getstate"):
-        held = item.getstate()
-        return lambda: item.setstate(held)
+        return partial(item.setstate, item.getstate())
     if hasattr(item, "set_state"):
-        legacy = item.get_state(legacy=False)
-        return lambda: item.set_state(legacy)
+        return partial(item.set_state, item.get_state(legacy=False))
     kind: Any = type(item)
     if says_nothing(kind):
         return partial(_insides_back, item, shown_in_c(item, kind))
     bits = getattr(item, "bit_generator", item)
-    numbers = bits.state
-    return lambda: setattr(bits, "state", numbers)
+    return partial(setattr, bits, "state", bits.state)
 
 
 def _loop_back(

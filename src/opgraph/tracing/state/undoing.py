@@ -56,6 +56,8 @@ def stays(before: dict[Any, Any], was: Mapping[Any, Any], now: Mapping[Any, Any]
 
 def with_new(before: list[Any], was: list[Any], now: list[Any]) -> list[Any]:
     """The same of what was in a list, a set or a deque."""
+    if len(before) == len(was) and all(map(is_, before, was)):
+        return now
     left = Counter(map(identity, was))
     left.subtract(map(identity, now))  # more than none: taken out; less: put in
     kept, new = [], []
