@@ -251,7 +251,38 @@ def _by_a_loop(call: Callable[[], Any]) -> Callable[[], Any]:
     return end
 
 
-@pytest.mark.parametrize("way", [_by_a_timer, _by_a_pool, _by_the_callback_of_a_pool, _by_a_loop])
+def _by_a_library(call: Callable[[], Any]) -> Callable[[], Any]:
+    """As watchers of files and schedulers do."""
+    space = {"__name__": "beating", "call": call}
+    text = "import time\ndef beat():\n    time.sleep(0.1)\n    call()"
+    exec(compile(text, "/site-packages/beating.py", "exec"), space)  # noqa: S102
+    thread = threading.Thread(target=space["beat"])
+    thread.start()
+    return thread.join
+
+
+@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="clocks of threads")
+def test_a_thread_that_only_waits_changes_nothing(notes: Any) -> None:
+    done = threading.Event()
+    threads = [threading.Timer(60, print), threading.Thread(target=done.wait)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    try:
+        before = notes.state()
+        profile = opgraph.profile(Using(_by_a_setter(notes)), X)
+    finally:
+        done.set()
+        threads[0].cancel()  # type: ignore[attr-defined]
+        for thread in threads:
+            thread.join()
+    assert notes.state() == before
+    assert not [remark for remark in profile.remarks if remark.code == "state"]
+
+
+@pytest.mark.parametrize(
+    "way", [_by_a_timer, _by_a_pool, _by_the_callback_of_a_pool, _by_a_loop, _by_a_library]
+)
 def test_what_was_asked_for_before_and_comes_meanwhile_stays(
     way: Callable[[Callable[[], Any]], Callable[[], Any]], notes: Any
 ) -> None:

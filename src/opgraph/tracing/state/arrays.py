@@ -36,7 +36,11 @@ def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], partial[Any
             return 0, lambda: partial(int)
         return item.nbytes(), lambda: partial(_storage_back, item, item.clone())
     if isinstance(item, mmap):
-        return len(item), lambda: partial(_mapped_back, item, item[:], item.tell())
+        if item.closed:
+            return 0, lambda: partial(int)
+        with memoryview(item) as view:
+            size = 0 if view.readonly else view.nbytes
+        return size, lambda: partial(_mapped_back, item, item[:size], item.tell())
     if hasattr(type(item), ON_GPU):
         if not hasattr(item, ON_GPU):  # it says so of one that is elsewhere, and changes none
             return 0, lambda: partial(int)
@@ -44,7 +48,9 @@ def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], partial[Any
         return there.nbytes, lambda: partial(_there_back, there, there.cpu())
     if not hasattr(item, "nbytes"):
         size, place = ctypes.sizeof(item), ctypes.addressof(item)
-        return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
+        return size, lambda: partial(
+            _written_back, item, ctypes.string_at(place, size), _held_by(item)
+        )
     writeable = item.flags.writeable
     if not writeable and not _could_be_written_to(item):
         return 0, lambda: partial(int)
@@ -68,13 +74,37 @@ def _there_back(there: Tensor, kept: Tensor) -> None:
 
 
 def _mapped_back(item: mmap, kept: bytes, place: int) -> None:
-    if item[:] != kept:
+    if kept and item[:] != kept:
         item[:] = kept
     item.seek(place)
 
 
-def _written_back(item: Any, kept: bytes) -> None:
+def _held_by(item: Any) -> Any:
+    """What something of ctypes, or what it is a part of, holds so that it is there: its memory points to
+    it."""
+    while item._b_base_ is not None:
+        item = item._b_base_
+    held = item._objects
+    return held.copy() if type(held) is dict else held
+
+
+def _written_back(item: Any, kept: bytes, held: Any) -> None:
+    if ctypes.string_at(ctypes.addressof(item), len(kept)) == kept and _held_by(item) is held:
+        return
+    if held is not None and type(held) is not dict and _held_by(item) is not held:
+        item.value = held if type(held) is bytes else _pointed_to(item, kept)
+        return
     ctypes.memmove(ctypes.addressof(item), kept, len(kept))
+    while item._b_base_ is not None:
+        item = item._b_base_
+    if type(held) is dict and item._objects != held:
+        item._objects.clear()
+        item._objects.update(held)
+
+
+def _pointed_to(item: Any, kept: bytes) -> Any:
+    """What something of ctypes says where this is in its memory."""
+    return type(item).from_buffer_copy(kept).value
 
 
 def _could_be_written_to(array: Any) -> bool:

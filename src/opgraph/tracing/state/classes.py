@@ -38,7 +38,7 @@ from opgraph.tracing.state.packages import (
 _CLOSED = frozenset({"opgraph", "importlib", "_frozen_importlib", "_frozen_importlib_external", "abc",
                      "_abc", "typing", "inspect", "_weakref"})  # fmt: skip
 """Packages whose objects are their own business."""
-MEMORY = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array, mmap)
+MEMORY = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._Pointer, mmap)
 """What has memory of a size of its own, which it lets others write to."""
 _UNWANTED = frozenset(
     "__init__ __new__ __post_init__ __init_subclass__ __repr__ __str__ __reduce__ "

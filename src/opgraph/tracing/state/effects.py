@@ -3,9 +3,11 @@ programs, printed text. It is let happen, as in any call of the model, and remar
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import _worker, _WorkItem
@@ -73,14 +75,13 @@ def alone() -> bool:
     # No variable has the frames: this one is among them, and with those above it would lead to itself.
     if len(sys._current_frames()) == 1:
         return True
-    idle = {other.ident for other in threading.enumerate() if idles(other)}
-    return sys._current_frames().keys() - idle == {threading.get_ident()}
+    return sys._current_frames().keys() - _idle() == {threading.get_ident()}
 
 
-def of_ones_own() -> set[str]:
-    """The other threads that are in code of a person's own, by their names: not in that of an installed
+def of_ones_own() -> dict[int, str]:
+    """The other threads that are in code of a person's own, with their names: not in that of an installed
     package, or of Python's, that runs for nobody here."""
-    found, known = set(), {t.ident: t for t in threading.enumerate()}
+    found, known = {}, {t.ident: t for t in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         within: FrameType | None = frame
         while within is not None and _package(within) in _NEUTRAL:
@@ -88,7 +89,7 @@ def of_ones_own() -> set[str]:
         if within is None or ident == threading.get_ident() or ident not in known:
             continue
         if _package(within) != "opgraph" and "-packages" not in within.f_code.co_filename:
-            found.add(_name(known[ident]))
+            found[ident] = _name(known[ident])
     del frame, within  # this one is among them, and with those above it would lead to itself
     return found
 
@@ -99,36 +100,82 @@ def undisturbed() -> bool:
 
 
 def packages_of_threads() -> set[str]:
-    """The packages in whose code the other threads are, but for those that idle."""
-    return set().union(*_by_thread())
+    """The packages in whose code the other threads are, but for those that idle. Where there are such, also
+    those that made this thread or called what runs in it: the others may be at the same."""
+    found, me = _by_thread(), threading.get_ident()
+    mine = found.pop(me, set())
+    theirs = [of for ident, of in found.items() if not _is_a_hosts(ident, of)]
+    made = {type(each).__module__.partition(".")[0] for each in threading.enumerate()}
+    return set().union(*found.values(), mine | made if theirs else ())
 
 
-def _by_thread() -> list[set[str]]:
-    """The same of each of these threads."""
-    idle = {other.ident for other in threading.enumerate() if idles(other)}
-    found = []
+def _by_thread() -> dict[int, set[str]]:
+    """The packages in whose code each thread is, but for those that idle."""
+    found: dict[int, set[str]] = {}
     for ident, frame in sys._current_frames().items():
         within: FrameType | None = frame
-        packages = set()
+        found[ident] = set()
         while within is not None:
-            packages.add(_package(within))
+            found[ident].add(_package(within))
             within = within.f_back
-        if ident not in idle and ident != threading.get_ident():
-            found.append(packages)
     del frame, within  # this one is among them, and with those above it would lead to itself
+    for ident in _idle():
+        found.pop(ident, None)
     return found
 
 
-def quiet() -> bool:
-    """Whether no other thread is in code of a person's own, nor is one of Python's own, which may call some
-    at any time: what was given to a timer, a pool or a loop does not show while these wait."""
-    return all(of - _NEUTRAL for of in _by_thread()) and not of_ones_own()
+def _idle() -> set[int]:
+    return {other.ident for other in threading.enumerate() if idles(other) and other.ident}
 
 
-def hosted() -> bool:
-    """Whether the only other threads are those of what runs notebooks and tests, which change nothing of a
-    person's own."""
-    return all(of <= _NEUTRAL | _HOSTS and of & _HOSTS for of in _by_thread())
+class Others:
+    """The other threads that there are as it is made, by which it is known whether any did something since:
+    the system counts the processor time of each. Where it does not say that, all did."""
+
+    def __init__(self) -> None:
+        clocks = {
+            ident: _clock(ident) for ident in sys._current_frames().keys() - {threading.get_ident()}
+        }
+        self._times = {ident: (clock, _time(clock)) for ident, clock in clocks.items()}
+        self._idle = _idle()
+        self._own = of_ones_own() if clocks else {}
+
+    def _ran(self, ident: int) -> bool:
+        """Whether a thread did anything since, or was not there."""
+        clock, before = self._times.get(ident, (None, 0.0))
+        return _time(clock) != before
+
+    def quiet(self) -> bool:
+        """Whether none did that may be in code of a person's own at times. Of a library it cannot be seen
+        what it was given to call; those of notebooks, of runners of tests and of compilers call nothing."""
+        now = _by_thread()
+        now.pop(threading.get_ident(), None)
+        there = now.keys() | (self._times.keys() - (self._idle & _idle()))
+        return all(_is_a_hosts(each, now.get(each, set())) for each in filter(self._ran, there))
+
+    def in_ones_own(self) -> set[str]:
+        """The names of those that did something, and were in code of a person's own then, or are now."""
+        found = self._own | (of_ones_own() if len(sys._current_frames()) > 1 else {})
+        return {name for ident, name in found.items() if self._ran(ident)}
+
+
+def _is_a_hosts(ident: int, packages: set[str]) -> bool:
+    cells = type(threading._active.get(ident)).__module__ == "ipykernel.subshell"  # type: ignore[attr-defined]
+    return bool(packages & _HOSTS) and packages <= _NEUTRAL | _HOSTS and not cells
+
+
+def _clock(ident: int) -> int | None:
+    """The clock of a thread that is there, by which the system counts what it runs."""
+    with suppress(AttributeError, OSError):  # macOS, Windows
+        return time.pthread_getcpuclockid(ident)
+    return None
+
+
+def _time(clock: int | None) -> float:
+    """What it says; nothing that equals anything where there is none."""
+    with suppress(OSError):  # its thread is over
+        return math.nan if clock is None else time.clock_gettime_ns(clock)
+    return math.nan
 
 
 def _package(frame: FrameType) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import is_
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import Any
 
@@ -20,6 +21,7 @@ from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
 from opgraph.tracing.state.holding import (
     MISSING,
+    are_alike,
     attribute_of,
     contents,
     dict_class,
@@ -45,11 +47,13 @@ from opgraph.tracing.state.undoing import (
     has_any,
     holder_back,
     kept_alive,
+    look_at,
     named_back,
     object_back,
     one_with_c,
     own_space_back,
     partial_back,
+    said_by,
     says_now,
     slot_back,
     space_back,
@@ -63,9 +67,9 @@ from opgraph.tracing.state.undoing import (
 OfC = tuple[Any, list[Any] | None, list[Any], Callable[[], bool] | None]
 """An object that has a part in C; what its attributes held, where they may have one, too; its containers;
 and, if it is itself of that part, whether that is as it was."""
-Now = tuple[list[Any], list[Any], list[Any], list[Any], list[Any], list[int]]
+Now = tuple[list[Any], ...]
 """What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names; how
-much is in caches."""
+much is in caches; what functions and partials say."""
 LISTS = (
     "stateful arrays caches errors iterators _empty _tables _apart _holders _wholes _common _objects _of_c "
     "_slots _classes _functions _partials _names _last _spaces _attributes _contexts history _lent "
@@ -126,11 +130,13 @@ class Found:
             [dict(vars(cls)) for cls, _ in self._classes],
             [[look(*place[:2]) for place in places] for places, look in self._places()],
             [cached.cache_info().currsize for cached, _ in self.caches],
+            [look_at(function) for function, _ in self._functions],
+            [said_by(item) for item, _ in self._partials],
         )
 
     def let_stay(self, then: Now) -> None:
         """What was changed since `then` is so as if it had been before."""
-        tables, holders, empty, classes, named, caches = then
+        tables, holders, empty, classes, named, caches, functions, partials = then
         for (table, before), was in zip(self._dictionaries(), tables, strict=True):
             stays(before, was, contents(table))
         for (holder, kept), was in zip(self._holders, holders, strict=True):
@@ -153,11 +159,16 @@ class Found:
                 self._classes[at] = cls, members
         for (places, look), values in zip(self._places(), named, strict=True):
             for at, ((holder, name, _), value) in enumerate(zip(places, values, strict=True)):
-                if (now := look(holder, name)) is not value:
+                if not are_alike(now := look(holder, name), value):
                     places[at] = holder, name, now
         for at, ((cached, _), was) in enumerate(zip(self.caches, caches, strict=True)):
             if (size := cached.cache_info().currsize) != was:
                 self.caches[at] = cached, size
+        kinds: Any = ((self._functions, look_at, functions), (self._partials, said_by, partials))
+        for found, says, before in kinds:
+            for at, ((item, _), said) in enumerate(zip(found, before, strict=True)):
+                if not all(map(is_, by_now := says(item), said)):
+                    found[at] = item, by_now
 
     def _dictionaries(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
         """The dictionaries that were found, with what was in them."""

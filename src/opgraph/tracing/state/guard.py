@@ -41,7 +41,7 @@ from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, part
 from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import memory_of, write_back
 from opgraph.tracing.state.devices import Brought
-from opgraph.tracing.state.effects import Effects, alone, hosted, of_ones_own, quiet
+from opgraph.tracing.state.effects import Effects, Others, alone
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
@@ -163,9 +163,7 @@ class Guard:
         self.while_imported: Callable[[], AbstractContextManager[None]] = nullcontext
         self._depth = sys.getrecursionlimit()
         self._context: Context | None = None
-        self._others = not alone()
-        self._elsewhere = of_ones_own() if self._others else set()
-        self._quiet = quiet()
+        self._with_others, self._others = not alone(), Others()
         self._apart = False  # whether what runs now is no part of the forward
         self._signalled_by: Counter[int] = Counter()
         self.signals = Signals()
@@ -203,8 +201,7 @@ class Guard:
                 and tensor.numel() * tensor.element_size() > least
             }
             self._first = _Remembered(self._reach, self)
-            if hosted():
-                self._beside = self._reach.beside()
+            self._beside = self._reach.beside()
             self.away = {t.device.type for t in self._reach.tensors.values() if is_away(t)} | {
                 tensor.device.type
                 for module in stood_for
@@ -668,7 +665,7 @@ class Guard:
                 lambda: self._bring_back(self._first, self._copies.values(), self._values),
                 lambda: self._each(self._settings.changed(), set_back),
                 cast_anew,
-                lambda: self._undo(self._reach.undoing_last(alone=self._quiet and quiet())),
+                lambda: self._undo(self._reach.undoing_last(alone=self._others.quiet())),
                 self._bring_back_beside,
             ):
                 self._attempt(step)
@@ -682,7 +679,7 @@ class Guard:
         it did."""
         followed = {space.get("__name__") for space in self.spaces}
         done = {name for name in self._effects.for_good if not is_closed(name)}
-        if self._beside is not None and hosted() and done <= followed:
+        if self._beside is not None and self._others.quiet() and done <= followed:
             self._undo(self._beside.undoing())
             self._undo(self._beside.undoing_last())
 
@@ -730,7 +727,7 @@ class Guard:
 
     def _share(self) -> None:
         """Say which threads may have changed what was brought back: that forward did is not known of it."""
-        names = sorted(self._elsewhere_now())
+        names = [] if self.alone() else sorted(self._others.in_ones_own())
         if names:
             more = " and others" * (len(names) > 1)
             self._remark(
@@ -738,15 +735,11 @@ class Guard:
                 "reach, of settings and of random numbers was set back, too"
             )
 
-    def _elsewhere_now(self) -> set[str]:
-        """The other threads that were in code of a person's own, or are, as the run began or ends."""
-        return set() if self.alone() else self._elsewhere | of_ones_own()
-
     def alone(self) -> bool:
         """Whether no thread but this one did anything since before the run. What others wait for, hold, or
         hand each other is not set again while they do, for it is theirs, too."""
         with suppress(Exception):  # the model may have replaced what says so
-            return not self._others and alone()
+            return not self._with_others and alone()
         return False
 
     def say(self, remarks: Iterable[Remark]) -> None:

@@ -539,6 +539,13 @@ class Reach(Found):
         if identity(cls) not in self._types:
             self._home(cls)
 
+    def _of_threads(self, item: threading.local) -> None:
+        """What threads have in one each."""
+        self._look(_tables_of_threads(item))
+        self._named_slots(item)
+        if identity(type(item)) not in self._types:
+            self._home(type(item))
+
     def _own_table(self, item: Any) -> None:
         """The attributes of what is looked at as another kind of thing, those that it has not yet, too."""
         table = table_of(item)
@@ -989,6 +996,8 @@ class Reach(Found):
             return (weakref.ref.__call__(item),)
         if issubclass(cls, weakref.ProxyTypes):
             return _of_proxy(item)
+        if issubclass(cls, threading.local):
+            return _tables_of_threads(item)
         if cls is FunctionType:
             new = identity(item) not in self._met and not is_closed(item.__module__)
             self._met.add(identity(item))
@@ -1026,7 +1035,7 @@ class Reach(Found):
             held = held_by(item)
             found: list[Any] = self._tables if base is dict else self._holders
             found.append((item, contents(item)))
-        if own or of in _HOLDING or issubclass(cls, threading.local) or base not in (None, cls):
+        if own or of in _HOLDING or base not in (None, cls):
             at = len(self._slots)
             self._named_slots(item, follow=False)
             held += (value for *_, value in self._slots[at:])
@@ -1238,6 +1247,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return None if by_code(cls) else Reach._module_kept
     if issubclass(cls, threading.Thread):
         return Reach._kept_in
+    if issubclass(cls, threading.local):
+        return Reach._of_threads
     if any(c.__module__ in ("threading", "queue") for c in cls.__mro__) and has_table(cls):
         return Reach._between_threads
     if issubclass(cls, MEMORY):
@@ -1281,6 +1292,15 @@ def _is_more(cls: type) -> bool:
 
 ON_GPU = "__cuda_array_interface__"
 """What arrays on a GPU of other libraries (CuPy, Numba) tell of their memory by."""
+
+
+def _tables_of_threads(item: threading.local) -> list[dict[str, Any]]:
+    """What each thread has in one, this one, too, unless code of a person's runs where it is the first to
+    ask. Python has a table of these that keeps them alive, and is not to be touched."""
+    if type(item).__init__ is object.__init__:
+        threading.local.__getattribute__(item, "__dict__")
+    held = (part for part in gc.get_referents(item) if type(part) is dict)
+    return [each for part in held for each in part.values() if type(each) is dict]
 
 
 def _of_proxy(item: Any) -> tuple[Any, ...]:

@@ -49,6 +49,10 @@ look_at = attrgetter(*_OF_FUNCTIONS)
 
 def stays(before: dict[Any, Any], was: Mapping[Any, Any], now: Mapping[Any, Any]) -> None:
     """What became of a dictionary in the meantime is what it was before, too."""
+    if same_entries(before, was):
+        before.clear()
+        before.update(now)
+        return
     before.update({key: value for key, value in now.items() if was.get(key, MISSING) is not value})
     for key in was.keys() - now.keys():
         before.pop(key, None)
@@ -374,7 +378,7 @@ def class_back(pair: tuple[type, dict[str, Any]]) -> Gone | None:
     """The attributes of a class."""
     cls, members = pair
     now = cls.__dict__
-    if len(now) == len(members) and all(map(is_, now.values(), members.values())):
+    if all(map(is_, now.values(), members.values())) and list(now) == list(members):
         return None
     gone = _gone(now.values(), members.values())
     if is_closed(cls.__module__):
