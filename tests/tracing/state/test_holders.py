@@ -5,15 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import ctypes
 import functools
+import gc
 import inspect
 import itertools
 import logging.handlers
 import queue
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -268,3 +274,82 @@ def listener() -> Iterator[Any]:
 def test_what_a_thread_gets_that_waits_at_a_queue(listener: Any) -> None:
     found = _notes(opgraph.profile(Using(lambda: listener.warning("forward")), X))
     assert any("to a thread that waits for it" in note for note in found)
+
+
+class Local(threading.local):
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("made", [threading.local, Local])
+def test_what_a_thread_of_a_pool_has_of_its_own(made: Any, values: bool) -> None:
+    """Python's own table of what threads have so keeps it alive."""
+    local = made()
+
+    def count() -> int:
+        local.calls = getattr(local, "calls", 0) + 1
+        return int(local.calls)
+
+    with ThreadPoolExecutor(1) as warm, ThreadPoolExecutor(1) as fresh:
+        assert warm.submit(count).result() == 1
+        use = lambda: [pool.submit(count).result() for pool in (warm, fresh)]  # noqa: E731
+        opgraph.profile(Using(use, values), X)
+        gc.collect()
+        assert warm.submit(count).result() == 2
+        assert fresh.submit(count).result() > fresh.submit(int).result()
+        tables = [part for part in gc.get_referents(local) if type(part) is dict]
+        assert sum(map(len, tables)) >= 2
+
+
+def test_an_attribute_of_a_class_that_gets_another_name() -> None:
+    class State:
+        current: Any = (1,)
+
+    def use() -> None:
+        state = held[0]
+        state.previous = state.current  # type: ignore[attr-defined]
+        del state.current
+
+    held = [State]
+    opgraph.profile(Using(use, True), X)
+    assert State.current == (1,)
+    assert not hasattr(State, "previous")
+
+
+class Request(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("data", ctypes.POINTER(ctypes.c_int)))
+
+
+def test_what_the_memory_of_ctypes_points_to() -> None:
+    """It is kept alive by what was there before."""
+    request, pointer, text = Request(), ctypes.pointer(ctypes.c_int(1)), ctypes.c_char_p(b"a" * 90)
+    numbers = [0]
+
+    def fill() -> None:
+        numbers[0] += 1
+        request.name = str(numbers[0]).encode() * 90
+        request.data = (ctypes.c_int * 3)(*[numbers[0]] * 3)
+        pointer.contents = ctypes.c_int(numbers[0])
+        text.value = str(numbers[0]).encode() * 90
+
+    fill()
+    model = Using(fill)
+    opgraph.profile(model, X)
+    gc.collect()
+    _ = [str(number).encode() * 90 for number in range(1000)]  # where memory was free
+    assert (request.name, request.data[:3]) == (b"1" * 90, [1, 1, 1])
+    assert (pointer.contents.value, text.value) == (1, b"1" * 90)
+
+
+def test_a_map_of_a_file_that_is_only_read_is_not_copied(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    with file.open("wb") as tokens:
+        tokens.truncate(1 << 26)
+    with file.open("rb") as tokens, mmap(tokens.fileno(), 0, access=ACCESS_READ) as mapped:
+        model = Using(lambda: mapped.read(1))
+        profile = opgraph.profile(model, X, memory_limit=0.01)
+        assert mapped.tell() == 0
+        assert not [remark for remark in profile.remarks if remark.code == "state"]
+    profile = opgraph.profile(Using(lambda: mapped.closed), X)
+    assert not [remark for remark in profile.remarks if remark.code == "state"]

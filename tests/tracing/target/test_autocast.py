@@ -131,3 +131,11 @@ def test_what_is_not_followed_is_said(model: nn.Module, target: str, said: str) 
     found = opgraph.profile(model, X, target=target)
     assert {dtype for _, dtype in products(found)} == {"float32"}
     assert remarks(found)[0].startswith(said)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_autocast_that_is_off_around_a_profile(device: str) -> None:
+    """As training loops have it (`enabled=args.amp`): one for a GPU may be off for want of one."""
+    with torch.autocast(device, torch.bfloat16, enabled=False):
+        found = opgraph.profile(nn.Linear(64, 64), X)
+    assert len(remarks(found)) == (device == "cuda")
