@@ -908,14 +908,16 @@ class Reach(Found):
         if type(space) is not dict or not is_loaded(module) or identity(space) in self._met:
             return
         self._met.add(identity(space))
-        theirs = is_closed(name)
+        theirs, held = is_closed(name), _within(space)
         if theirs:
             self._spaces.append((space, dict(space)))
-            self._last += [(space, n, v) for n, v in space.items() if is_iterator(type(v))]
+            moving = {identity(value) for value in held if is_iterator(type(value))}
+            named = space.items() if moving else ()
+            self._last += [(space, n, v) for n, v in named if identity(v) in moving]
         else:
             self._own_space(space)
         home, depth = (name, 3) if theirs else (_OWN, 6)
-        yield _within(space), home, depth
+        yield held, home, depth
         for value in list(space.values()):
             if type(value) is FunctionType:
                 yield self._with_function(value), home, depth
@@ -924,7 +926,8 @@ class Reach(Found):
 
     def _with_function(self, function: FunctionType) -> list[Any]:
         """What a function has: attributes that somebody gave it, defaults, and what it closes over."""
-        held: list[Any] = [function.__defaults__, function.__kwdefaults__]
+        held: list[Any] = [*(function.__defaults__ or ())]
+        held += (function.__kwdefaults__,) if function.__kwdefaults__ else ()
         (held if function.__dict__ else self._empty).append(function.__dict__)
         for cell in function.__closure__ or ():
             self._slot(CONTENTS, cell, follow=False)

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import reduce, wraps
+from types import MethodType
 from typing import Any, cast
 
 import torch
@@ -265,10 +266,13 @@ def in_precision(args: Any, lower: bool = True) -> Any:
 
 
 def _entered_for(device: str) -> bool:
-    """Whether there is a context of autocast for a device that was entered: torch says of those around only
-    how many there are."""
-    contexts = (each for each in gc.get_objects() if issubclass(type(each), torch.autocast))
-    return any(each.device == device and "prev" in vars(each) for each in contexts)
+    """Whether a context of autocast for a device is entered: torch says of those around only how many there
+    are. Whoever entered one has in hand by what it is left."""
+    cls = torch.autocast
+    left: Iterator[Any] = (m.__self__ for m in gc.get_objects() if type(m) is MethodType)
+    if sys.version_info >= (3, 14):  # there it is the context itself
+        left = (each for each in gc.get_objects() if issubclass(type(each), cls))
+    return any(issubclass(type(each), cls) and each.device == device for each in left)
 
 
 def _nesting() -> int:
