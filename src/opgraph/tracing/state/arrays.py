@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opgraph.tracing.state.holding import same_entries
 from opgraph.tracing.state.reach import ON_GPU
 from opgraph.tracing.state.steps import Left
 
@@ -97,7 +98,7 @@ def _written_back(item: Any, kept: bytes, held: Any) -> None:
     ctypes.memmove(ctypes.addressof(item), kept, len(kept))
     while item._b_base_ is not None:
         item = item._b_base_
-    if type(held) is dict and item._objects != held:
+    if type(held) is dict and not same_entries(item._objects, held):
         item._objects.clear()
         item._objects.update(held)
 

@@ -106,7 +106,7 @@ class _Copied:
             return
         self.look()
         imports = Imports(
-            lambda _: self._before.now(), lambda _, then: self._before.let_stay(then), plainly
+            self._before.now, lambda _, then, __: self._before.let_stay(then), plainly
         )
         self._in_hand = True
         imports.begin()

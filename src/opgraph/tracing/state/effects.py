@@ -3,11 +3,9 @@ programs, printed text. It is let happen, as in any call of the model, and remar
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import _worker, _WorkItem
@@ -133,17 +131,16 @@ class Others:
     the system counts the processor time of each. Where it does not say that, all did."""
 
     def __init__(self) -> None:
-        clocks = {
-            ident: _clock(ident) for ident in sys._current_frames().keys() - {threading.get_ident()}
-        }
-        self._times = {ident: (clock, _time(clock)) for ident, clock in clocks.items()}
-        self._idle = _idle()
-        self._own = of_ones_own() if clocks else {}
+        numbers = {each.ident: each.native_id for each in threading.enumerate()}
+        others = sys._current_frames().keys() - {threading.get_ident()}
+        self._times = {each: (numbers.get(each), _time(numbers.get(each))) for each in others}
+        self._idle = _idle() if others else set()
+        self._own = of_ones_own() if others else {}
 
     def _ran(self, ident: int) -> bool:
         """Whether a thread did anything since, or was not there."""
-        clock, before = self._times.get(ident, (None, 0.0))
-        return _time(clock) != before
+        number, before = self._times.get(ident, (None, None))
+        return before is None or _time(number) != before
 
     def quiet(self) -> bool:
         """Whether none did that may be in code of a person's own at times. Of a library it cannot be seen
@@ -164,18 +161,13 @@ def _is_a_hosts(ident: int, packages: set[str]) -> bool:
     return bool(packages & _HOSTS) and packages <= _NEUTRAL | _HOSTS and not cells
 
 
-def _clock(ident: int) -> int | None:
-    """The clock of a thread that is there, by which the system counts what it runs."""
-    with suppress(AttributeError, OSError):  # macOS, Windows
-        return time.pthread_getcpuclockid(ident)
+def _time(number: int | None) -> str | None:
+    """What Linux says of how long a thread has run, by its own number of it; nothing where there is none
+    any more, it does not count that, or the system is another."""
+    with suppress(OSError):
+        said = Path(f"/proc/self/task/{number}/schedstat").read_text()
+        return said if said[:2] != "0 " else None
     return None
-
-
-def _time(clock: int | None) -> float:
-    """What it says; nothing that equals anything where there is none."""
-    with suppress(OSError):  # its thread is over
-        return math.nan if clock is None else time.clock_gettime_ns(clock)
-    return math.nan
 
 
 def _package(frame: FrameType) -> str:
@@ -192,6 +184,7 @@ class Effects:
         self._begun: list[threading.Thread] = []
         self.awaited: set[int] = set()
         self.for_good: set[str] = set()  # modules that did what there is no way back from
+        self.apart = False  # what is done is not the forward's
         self._before: list[tuple[Any, str, Any]] = []
         self.open = _descriptors()
         self._ends = _last_end()
@@ -232,13 +225,14 @@ class Effects:
     @contextmanager
     def unheard(self) -> Iterator[None]:
         """Within, what hears by a name is out of the way: whoever imports keeps what it finds there."""
-        replaced = [(owner, name, vars(owner).get(name)) for owner, name, _ in self._before]
+        heard = {(id(owner), name): vars(owner).get(name) for owner, name, _ in self._before}
         self._put_back()
         try:
             yield
         finally:
-            for owner, name, value in replaced if self._before else ():
-                _put(owner, name, value)
+            self._before = [(o, n, was) for o, n, was in self._before if vars(o).get(n) is was]
+            for owner, name, _ in self._before:  # where an import put none of its own
+                _put(owner, name, heard[id(owner), name])
 
     def _put_back(self) -> None:
         for owner, name, value in reversed(self._before):
@@ -275,6 +269,8 @@ class Effects:
 
     def say(self, what: str, name: str) -> None:
         """Something was done; by a thread of before perhaps for the forward, which may have asked it to."""
+        if self.apart:
+            return
         if what in _FOR_GOOD:
             self.for_good |= _above()
         if self._is_of_another():

@@ -33,6 +33,7 @@ from opgraph.tracing.state.holding import (
     in_space,
     same_entries,
     slot_value,
+    table_of,
 )
 from opgraph.tracing.state.signals import held
 from opgraph.tracing.state.speaking import Own
@@ -132,11 +133,12 @@ class Found:
             [cached.cache_info().currsize for cached, _ in self.caches],
             [look_at(function) for function, _ in self._functions],
             [said_by(item) for item, _ in self._partials],
+            [(type(item), table_of(item)) for item, *_ in self._objects],
         )
 
     def let_stay(self, then: Now) -> None:
         """What was changed since `then` is so as if it had been before."""
-        tables, holders, empty, classes, named, caches, functions, partials = then
+        tables, holders, empty, classes, named, caches, functions, partials, kinds = then
         for (table, before), was in zip(self._dictionaries(), tables, strict=True):
             stays(before, was, contents(table))
         for (holder, kept), was in zip(self._holders, holders, strict=True):
@@ -164,11 +166,18 @@ class Found:
         for at, ((cached, _), was) in enumerate(zip(self.caches, caches, strict=True)):
             if (size := cached.cache_info().currsize) != was:
                 self.caches[at] = cached, size
-        kinds: Any = ((self._functions, look_at, functions), (self._partials, said_by, partials))
-        for found, says, before in kinds:
+        for at, ((item, *_), (cls, table)) in enumerate(zip(self._objects, kinds, strict=True)):
+            if type(item) is not cls or table_of(item) is not table:
+                self._objects[at] = item, type(item), table_of(item)
+        saying: Any = ((self._functions, look_at, functions), (self._partials, said_by, partials))
+        for found, says, before in saying:
             for at, ((item, _), said) in enumerate(zip(found, before, strict=True)):
                 if not all(map(is_, by_now := says(item), said)):
                     found[at] = item, by_now
+
+    def found_in_tables(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
+        """The dictionaries of Python's own class that were found, with what was in them."""
+        return (pair for pair in self._tables if type(pair[0]) is dict)
 
     def _dictionaries(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
         """The dictionaries that were found, with what was in them."""

@@ -8,11 +8,12 @@ import ctypes
 import gc
 import io
 import sys
+import threading
 import weakref
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import chain
@@ -42,6 +43,7 @@ from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import memory_of, write_back
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, Others, alone
+from opgraph.tracing.state.found import Found
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
@@ -164,6 +166,8 @@ class Guard:
         self._depth = sys.getrecursionlimit()
         self._context: Context | None = None
         self._with_others, self._others = not alone(), Others()
+        self._thread = threading.get_ident()
+        self._stands: dict[int, Tensor] = {}  # by the ids of what they stand for
         self._apart = False  # whether what runs now is no part of the forward
         self._signalled_by: Counter[int] = Counter()
         self.signals = Signals()
@@ -217,33 +221,22 @@ class Guard:
                 gc.collect()
                 self._stays(then)
 
-    def _there(self, by_tracing: bool = False) -> _Then:
-        """What there is now of all that was found, before something that is no part of the forward: unless
-        that is within another such thing, with which it stays. Settings that it changes do not, where it
-        is a part of the tracing."""
-        if self._apart:
+    def _there(self) -> _Then:
+        """What there is now of all that was found, and of settings, before something that is no part of the
+        forward: unless that is within another such thing, with which it stays, or beside the forward, in a
+        thread that this has started."""
+        if self._apart or threading.get_ident() != self._thread:
             return []
         self._apart = True
         beside = [] if self._beside is None else [self._beside]
         states = (each for of in (self._first, *self._late) for each in of.small())
-        settings = [] if by_tracing else [self._settings, *chain(*AROUND)]
-        found: Iterable[Any] = (*self._reaches(), *beside, *states, *settings)
+        found: Iterable[Any] = (*self._reaches(), *beside, *states, self._settings, *chain(*AROUND))
         then: _Then = []
         with plainly():
             for each in found:
                 with suppress(Exception):  # objects may answer as they like
                     then.append((each, each.now()))
         return then
-
-    def _signalled(self, number: int) -> _Then:
-        """The same before the handler of a signal, unless that comes as often as a timer's."""
-        self._signalled_by[number] += 1
-        if self._signalled_by[number] <= _SIGNALS:
-            return self._there()
-        self._remark(
-            f"a signal ({number}) came so often that what its handler changed later was set back, too"
-        )
-        return []
 
     def _stays(self, then: _Then) -> None:
         """What is another than it was `then` stays."""
@@ -253,9 +246,56 @@ class Guard:
                     each.let_stay(there)
         self._apart = self._apart and not then
 
-    def _imported(self, modules: set[str], then: _Then) -> None:
+    def _before_handler(self, number: int) -> tuple[_Then, ExitStack]:
+        """The same before the handler of a signal, unless that comes as often as a timer's: it finds the
+        weights, and no mode that hears."""
+        self._signalled_by[number] += 1
+        if self._signalled_by[number] > _SIGNALS:
+            self._remark(
+                f"a signal ({number}) came so often that what its handler changed later was set back, too"
+            )
+            return [], ExitStack()
+        then, stack = self._there(), ExitStack()
+        if then:
+            self._effects.apart = True
+            stack.enter_context(plainly())
+            stack.enter_context(self._with_weights())
+        return then, stack
+
+    def _after_handler(self, found: tuple[_Then, ExitStack]) -> None:
+        """The handler is done."""
+        then, stack = found
+        stack.close()
+        self._effects.apart = self._effects.apart and not then
+        self._stays(then)
+
+    @contextmanager
+    def _with_weights(self) -> Iterator[None]:
+        """Within, tables have again what something stands for in the run."""
+        stood = [
+            (table, key, value, stand)
+            for table, before in self._reach.found_in_tables()
+            for key, value in before.items()
+            if (stand := self._stands.get(identity(value))) is not None and table.get(key) is stand
+        ]
+        for table, key, value, _ in stood:
+            table[key] = value
+        try:
+            yield
+        finally:
+            for table, key, value, stand in stood:
+                if table.get(key) is value:
+                    table[key] = stand
+
+    def _imported(self, modules: set[str], then: _Then, by_tracing: bool) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on. What
-        they changed of what was found, as it was `then`, stays with them."""
+        they changed of what was found, as it was `then`, stays with them, and of settings, but for those of
+        what torch alone needs."""
+        if not modules:
+            self._apart = self._apart and not then
+            return
+        if by_tracing and all(map(is_closed, modules)):
+            then = [(each, there) for each, there in then if isinstance(each, Found | Said)]
         self._stays(then)
         with plainly():
             late = _Remembered(self._reach.after(modules), self)
@@ -282,7 +322,7 @@ class Guard:
             streams = (s for s in self._reach.stateful if isinstance(s, io.IOBase))
             self._effects.begin(streams, self._reach.awaited)
             self._imports.begin()
-            self.signals.tell(self._signalled, self._stays)
+            self.signals.tell(self._before_handler, self._after_handler)
             compute_anew()
         except BaseException:
             self.restore()
@@ -534,6 +574,7 @@ class Guard:
     def lend(self, stands: Mapping[int, Tensor]) -> None:
         """Let these stand in for the tensors of these ids wherever they were found, until all is brought
         back: an optimizer that the model has, a table of weights, a list of them that modules share."""
+        self._stands |= stands
         reach = self._reach
         with plainly():
             known = reach.tensors | {identity(t): t for t in self._first.brought.of.values()}

@@ -23,19 +23,19 @@ _FIRST = "_find_and_load"
 
 
 class Imports:
-    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names, and what
-    `before` gave just before, which is told whether torch or opgraph asked for them. Each runs within
-    `plainly`."""
+    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names, what
+    `before` gave just before, and whether torch or opgraph asked for them. Each runs within `plainly`."""
 
     def __init__(
         self,
-        before: Callable[[bool], Any],
-        heard: Callable[[set[str], Any], None],
+        before: Callable[[], Any],
+        heard: Callable[[set[str], Any, bool], None],
         plainly: Callable[[], Any],
     ) -> None:
         self._before, self._heard, self._plain = before, heard, getattr(importing, _FIRST)
         self._plainly = plainly
         self._within = threading.local()
+        self._failed: set[str] = set()
 
     def begin(self) -> None:
         """Hear from now on."""
@@ -43,20 +43,24 @@ class Imports:
 
     def end(self) -> None:
         """Hear no more, not even of an import that goes on."""
-        self._before, self._heard = lambda _: None, lambda *_: None
+        self._before, self._heard = lambda: None, lambda *_: None
         if getattr(importing, _FIRST) == self._imported:
             setattr(importing, _FIRST, self._plain)
 
     def _imported(self, name: str, import_: Any) -> Any:
-        if name in sys.modules or not is_mine() or getattr(self._within, "one", False):
-            return self._plain(name, import_)  # it is there, or another one imports it
-        self._within.one, before, then = True, set(sys.modules), self._before(_by_tracing())
+        known = name in sys.modules or name in self._failed
+        if known or not is_mine() or getattr(self._within, "one", False):
+            return self._plain(name, import_)  # it is there, or is not, or another one imports it
+        self._within.one, before, then = True, set(sys.modules), self._before()
         try:
             with _undisturbed(), self._plainly():
                 return self._plain(name, import_)
         finally:
+            new = sys.modules.keys() - before
+            if not new and name not in sys.modules:
+                self._failed.add(name)
             try:
-                self._heard(sys.modules.keys() - before, then)
+                self._heard(new, then, _by_tracing())
             finally:
                 self._within.one = False
 

@@ -96,11 +96,24 @@ class Settings:
         return [_said(get) for get in self._gets]
 
     def let_stay(self, then: list[Any]) -> None:
-        """What was changed since `then` is so as if it had been before."""
-        for at, (get, was) in enumerate(zip(self._gets, then, strict=True)):
+        """What was changed since `then` is so as if it had been before; of what consists of many things, as
+        the environment does, those that were, and of the rest what nobody had changed by then."""
+        for at, (get, was, before) in enumerate(zip(self._gets, then, self._before, strict=True)):
             now = _said(get)
-            if now is not was and now is not MISSING is not was and not _equal(now, was):
+            if now is was or now is MISSING or was is MISSING or _equal(now, was):
+                continue
+            if _equal(before, was):
                 self._before[at] = now
+            elif not type(before) is type(was) is type(now) is list:
+                continue
+            elif len(before) == len(was) == len(now):
+                each_of = zip(before, was, now, strict=True)
+                self._before[at] = [b if _equal(w, n) else n for b, w, n in each_of]
+            else:
+                self._before[at] = [
+                    *(each for each in before if each in now or each not in was),
+                    *(each for each in now if each not in was),
+                ]
 
 
 def _said(get: Callable[[], Any]) -> Any:

@@ -55,7 +55,9 @@ class Said:
     def let_stay(self, then: partial[Any]) -> None:
         """What was changed since `then` is so as if it had been before."""
         now = self._make()
-        if not all(map(_alike, then.args, now.args)):
+        if all(map(_alike, self.back.args, then.args)) and not all(
+            map(_alike, then.args, now.args)
+        ):
             self.back = now
 
 
