@@ -477,6 +477,29 @@ def test_what_a_handler_of_a_signal_changes_stays(values: bool, notes: Any, tmp_
 
 
 @needs_signals
+@pytest.mark.parametrize("options", [{}, {"mode": "train"}])
+def test_what_a_handler_of_a_signal_finds(
+    options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that saves the model, as where a cluster is about to end it."""
+    model = Signalling()
+    norms, file = [], tmp_path / "saved.pt"
+
+    def handler() -> None:
+        torch.save(model.state_dict(), file)
+        norms.append(model.weight.norm().item())
+        print("saved")  # noqa: T201
+
+    with _handling(handler):
+        profile = opgraph.profile(model, X, **options)
+    assert norms == [model.weight.norm().item()]
+    saved = torch.load(file)
+    assert torch.equal(saved["weight"], model.weight)
+    assert not any("wrote" in each.text or "printed" in each.text for each in profile.remarks)
+    assert type(model.weight) is nn.Parameter
+
+
+@needs_signals
 def test_signals_of_a_timer(notes: Any) -> None:
     """What is found is not looked at for each of very many: a remark."""
     model = Signalling(40)
@@ -493,6 +516,7 @@ def test_a_module_of_ones_own_that_is_imported_meanwhile(notes: Any, tmp_path: P
     logger = logging.getLogger("opgraph_tested.late")
 
     def use() -> None:
+        os.environ["OPGRAPH_TESTED_FORWARD"] = "by the forward"
         importlib.import_module("noting_package.late")
         os.environ["OPGRAPH_TESTED_LATE"] = "by the forward"
         setattr(Set(notes.note), "mode", 1)  # noqa: B010  (no code names what it runs)
@@ -507,6 +531,7 @@ def test_a_module_of_ones_own_that_is_imported_meanwhile(notes: Any, tmp_path: P
             opgraph.profile(Using(use), X)
             assert state() == ("by the import", True, 40, 1)
             assert notes.CALLS == [1]
+            assert "OPGRAPH_TESTED_FORWARD" not in os.environ
     finally:
         logger.setLevel(0)
         del os.environ["OPGRAPH_TESTED_LATE"]

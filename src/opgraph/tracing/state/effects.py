@@ -52,12 +52,14 @@ def lives_on(other: threading.Thread) -> bool:
 
 def idles(other: threading.Thread) -> bool:
     """Whether such a thread has nothing to do at the moment, either."""
-    return lives_on(other) and not (other._target is _worker and _is_at_work(other))  # type: ignore[attr-defined]
+    return lives_on(other) and not _is_at_work(other)
 
 
 def _is_at_work(worker: Any) -> bool:
     """Whether a thread of a pool runs something that is not the pool's, or there is more to do."""
-    queues = [each for each in worker._args if type(each) is SimpleQueue]
+    if getattr(worker, "_target", None) is not _worker:
+        return False
+    queues = [each for each in getattr(worker, "_args", ()) if type(each) is SimpleQueue]
     if not all(each.empty() for each in queues):
         return True
     frame = sys._current_frames().get(worker.ident)
