@@ -1827,7 +1827,7 @@ def test_a_module_that_is_there_is_not_looked_at_as_one_that_is_imported(
             return x @ x.T
 
     monkeypatch.delitem(sys.modules, "tabnanny", raising=False)
-    monkeypatch.setattr(guarding.Guard, "_imported", lambda _, names, __: heard.extend(names))
+    monkeypatch.setattr(guarding.Guard, "_imported", lambda _, names, *__: heard.extend(names))
     opgraph.profile(Asking(), torch.randn(2, 2))
     assert heard == ["tabnanny"]
 
