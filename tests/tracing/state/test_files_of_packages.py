@@ -15,6 +15,7 @@ import pytest
 import torch
 from tests.tracing.state.using import Using
 from torch import Tensor, nn
+from tqdm import tqdm
 
 import opgraph
 from opgraph.tracing.state import guard
@@ -242,6 +243,30 @@ def test_a_thread_that_goes_on_is_not_forgotten(library: Any) -> None:
     finally:
         library.Starts.done.set()
         library.WORKER.join()
+
+
+def test_a_thread_that_a_class_of_a_package_has_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a name by which the model has something, too."""
+    monkeypatch.setattr(tqdm, "monitor", None)
+
+    class Bars(nn.Linear):
+        monitor = "loss"
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.monitor = "validation"
+            for _ in tqdm(range(2)):
+                x = super().forward(x)
+            return x
+
+    model = Bars(8, 8)
+    opgraph.profile(model, X)
+    first: Any = tqdm.monitor
+    try:
+        opgraph.profile(model, X)
+        assert tqdm.monitor is first
+        assert model.monitor == "loss"
+    finally:
+        first.exit()
 
 
 def test_what_a_thread_of_a_package_sets_stays(library: Any) -> None:

@@ -295,7 +295,7 @@ def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> 
     holder, name, value = found
     if (now := look(holder, name)) is value or (value is MISSING and _is_part(holder, name, now)):
         return None
-    if look is in_space and _goes_on(now) and is_closed(holder.get("__name__")):
+    if _goes_on(now) and is_closed(_home_of(holder)):
         return None
     if look is in_space:
         holder.pop(name) if value is MISSING else holder.update({name: value})
@@ -372,6 +372,14 @@ def cache_back(pair: tuple[Any, int]) -> None:
 def _goes_on(value: Any) -> bool:
     """Whether something is a thread that runs: a library that forgot it would start another."""
     return issubclass(type(value), threading.Thread) and value.is_alive()
+
+
+def _home_of(holder: Any) -> Any:
+    """The name of the module whose globals these are, that it is, or that a class is from."""
+    if issubclass(type(holder), type):
+        return holder.__module__
+    table = holder if type(holder) is dict else table_of(holder)
+    return table.get("__name__") if type(table) is dict else None
 
 
 def class_back(pair: tuple[type, dict[str, Any]]) -> Gone | None:
