@@ -245,8 +245,15 @@ def test_a_thread_that_goes_on_is_not_forgotten(library: Any) -> None:
         library.WORKER.join()
 
 
-def test_a_thread_that_a_class_of_a_package_has_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a name by which the model has something, too."""
+class OwnBars(tqdm):  # type: ignore[type-arg]
+    pass
+
+
+@pytest.mark.parametrize("bars", [tqdm, OwnBars])
+def test_a_thread_that_a_class_of_a_package_has_goes_on(
+    bars: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a name by which the model has something, too, and of a class of one's own below it."""
     monkeypatch.setattr(tqdm, "monitor", None)
 
     class Bars(nn.Linear):
@@ -254,16 +261,16 @@ def test_a_thread_that_a_class_of_a_package_has_goes_on(monkeypatch: pytest.Monk
 
         def forward(self, x: Tensor) -> Tensor:
             self.monitor = "validation"
-            for _ in tqdm(range(2)):
+            for _ in bars(range(2)):
                 x = super().forward(x)
             return x
 
     model = Bars(8, 8)
     opgraph.profile(model, X)
-    first: Any = tqdm.monitor
+    first: Any = bars.monitor
     try:
         opgraph.profile(model, X)
-        assert tqdm.monitor is first
+        assert bars.monitor is first
         assert model.monitor == "loss"
     finally:
         first.exit()

@@ -603,3 +603,16 @@ def test_an_attribute_of_a_function_that_is_counted_up() -> None:
         assert nn.functional.silu.calls == 1  # type: ignore[attr-defined]
     finally:
         del nn.functional.silu.calls  # type: ignore[attr-defined]
+
+
+def test_an_attribute_of_what_a_variable_of_an_enclosing_function_is() -> None:
+    library = torch
+
+    def use() -> None:
+        library.backends.opt_einsum.strategy = "greedy"  # type: ignore[assignment]
+        library.utils.data._utils.MP_STATUS_CHECK_INTERVAL += 1
+
+    before = torch.backends.opt_einsum.strategy, torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL
+    opgraph.profile(Using(use), X)
+    after = torch.backends.opt_einsum.strategy, torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL
+    assert after == before

@@ -21,7 +21,8 @@ _SETS_OR_KEEPS = _any_of("STORE_ATTR", "DELETE_ATTR", "COPY")
 _ASSIGNS = re.compile(
     b"|".join([
         _any_of("STORE_GLOBAL", "DELETE_GLOBAL"),
-        _any_of("LOAD_GLOBAL") + _any_of("LOAD_ATTR", "CACHE", "EXTENDED_ARG") + b"*" + _SETS_OR_KEEPS,
+        _any_of("LOAD_GLOBAL", "LOAD_DEREF") + _any_of("LOAD_ATTR", "CACHE", "EXTENDED_ARG") + b"*"
+        + _SETS_OR_KEEPS,
         _any_of("IMPORT_NAME") + b".*" + _SETS,
     ]),
     re.DOTALL,
@@ -242,8 +243,9 @@ def _inner(code: CodeType) -> list[CodeType]:
 
 
 def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
-    """The globals that some code assigns or deletes, and the attributes of what is behind globals or
-    imported modules (`torch.backends.cudnn.benchmark`), as names one behind the other."""
+    """The globals that some code assigns or deletes, and the attributes of what is behind globals, imported
+    modules (`torch.backends.cudnn.benchmark`) or variables of an enclosing function, as names one behind
+    the other."""
     if _ASSIGNS.search(code.co_code[::2]) is None:
         return
     import dis
@@ -262,7 +264,7 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
             kept, path = path, []
         elif kind == "SWAP":
             path, kept = kept, []
-        elif kind == "LOAD_GLOBAL" or ("LOAD_FAST" in kind and name in sys.modules):
+        elif kind in ("LOAD_GLOBAL", "LOAD_DEREF") or ("LOAD_FAST" in kind and name in sys.modules):
             path = [name]
         elif kind not in ("CACHE", "EXTENDED_ARG"):
             path = []

@@ -717,6 +717,8 @@ class Reach(Found):
         self._look((says[1], says[2], item.__dict__, *(item.__closure__ or ())))
         if self._follows(module_of(space), item):
             self._code(says[0], space)
+            if item.__closure__:
+                self._assigned_around(says[0], item.__closure__)
         elif not is_closed(item.__module__) or self._is_held(item):
             self._kept(
                 *around(item)
@@ -803,7 +805,8 @@ class Reach(Found):
             if not path:
                 self._names.append((space, root, space.get(root, MISSING)))
                 continue
-            holder = space.get(root, sys.modules.get(root))
+            if (holder := space.get(root, sys.modules.get(root))) is None:
+                continue
             for part in path[:-1]:  # what would import something, or compute it, is not there yet
                 holder = getattr_static(holder, part, None)
             if self._is_set_by_code(holder, path[-1]):
@@ -814,6 +817,12 @@ class Reach(Found):
                 ):  # what a library has in the place of what is not there yet
                     found = attribute_of(holder, path[-1])
                     self._attributes.append((holder, path[-1], found))
+
+    def _assigned_around(self, code: CodeType, closure: Iterable[CellType]) -> None:
+        """What some code assigns to attributes of what is behind variables of an enclosing function."""
+        held = {n: slot_value(CONTENTS, c) for n, c in zip(code.co_freevars, closure, strict=True)}
+        paths = (path for path in named_in(code).assigned if len(path) > 2 and path[0] in held)
+        self._assigned(paths, held)
 
     @staticmethod
     def _is_set_by_code(holder: Any, name: str) -> bool:

@@ -38,7 +38,7 @@ from opgraph.tracing.state.holding import (
     slot_value,
     table_of,
 )
-from opgraph.tracing.state.packages import is_closed
+from opgraph.tracing.state.packages import is_closed, is_installed
 from opgraph.tracing.state.steps import Gone, Left
 
 _KIND: Any = vars(object)["__class__"]
@@ -295,7 +295,7 @@ def named_back(look: Callable[[Any, str], Any], found: tuple[Any, str, Any]) -> 
     holder, name, value = found
     if (now := look(holder, name)) is value or (value is MISSING and _is_part(holder, name, now)):
         return None
-    if _goes_on(now) and is_closed(_home_of(holder)):
+    if _goes_on(now, _home_of(holder)):
         return None
     if look is in_space:
         holder.pop(name) if value is MISSING else holder.update({name: value})
@@ -335,8 +335,7 @@ def space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> Gone | None:
     """The attributes of a module, or the modules there are."""
     space, before = pair
     new = _new_in(space, before)
-    if is_closed(space.get("__name__")):
-        new = [name for name in new if not _goes_on(space.get(name))]
+    new = [name for name in new if not _goes_on(space.get(name), space.get("__name__"))]
     gone = _gone([space[name] for name in new if name in space], before.values()) if new else None
     for name in new:
         if name in before:
@@ -369,9 +368,13 @@ def cache_back(pair: tuple[Any, int]) -> None:
         cached.cache_clear()
 
 
-def _goes_on(value: Any) -> bool:
-    """Whether something is a thread that runs: a library that forgot it would start another."""
-    return issubclass(type(value), threading.Thread) and value.is_alive()
+def _goes_on(value: Any, home: Any) -> bool:
+    """Whether something that a module keeps, or a class of it, is a thread of a library's that runs: one
+    that forgot it would start another."""
+    of_library = issubclass(cls := type(value), threading.Thread) and (
+        is_closed(home) or is_installed(cls.__module__)
+    )
+    return of_library and bool(value.is_alive())
 
 
 def _home_of(holder: Any) -> Any:
@@ -389,9 +392,8 @@ def class_back(pair: tuple[type, dict[str, Any]]) -> Gone | None:
     if all(map(is_, now.values(), members.values())) and list(now) == list(members):
         return None
     gone = _gone(now.values(), members.values())
-    if is_closed(cls.__module__):
-        live = {name: value for name, value in now.items() if _goes_on(value)}
-        members = members | live
+    live = {name: value for name, value in now.items() if _goes_on(value, cls.__module__)}
+    members = members | live
     for name in [
         n for n, v in now.items() if n not in members and (n[:2] + n[-2:] != "____" or callable(v))
     ]:
