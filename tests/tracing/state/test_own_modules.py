@@ -392,6 +392,65 @@ def test_an_operator_that_is_defined_where_it_is_first_needed() -> None:
     assert isinstance(model(X), float)
 
 
+UNSEEN = slice([])
+"""Has a list where nobody looks, which nobody brings back."""
+
+
+def test_a_lock_is_kept_while_something_is_imported(notes: Any, tmp_path: Path) -> None:
+    (tmp_path / "noting_package" / "late.py").write_text("")
+    lock, held, order = threading.RLock(), threading.Event(), UNSEEN.stop
+
+    def wait() -> None:
+        held.wait()
+        with lock:
+            UNSEEN.stop.append("thread")
+
+    def use() -> None:
+        with lock:
+            held.set()
+            time.sleep(0.1)
+            importlib.import_module("noting_package.late")
+            UNSEEN.stop.append("forward")
+
+    order.clear()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    opgraph.profile(Using(use), X)
+    held.set()
+    thread.join()
+    assert order == ["forward", "thread"]
+
+
+def test_a_module_that_is_found_at_the_second_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its import runs as if there were no trace, and of the environment what it sets stays."""
+    (tmp_path / "found_later.py").write_text(
+        "import os, torch\nONES = torch.ones(2)\nos.environ['OPGRAPH_TESTED_B'] = '2'\n"
+    )
+    names = [f"OPGRAPH_TESTED_{name}" for name in "ABCD"]
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    for name in names[:3]:
+        monkeypatch.setenv(name, "1")
+
+    def use() -> None:
+        try:
+            importlib.import_module("found_later")
+        except ImportError:
+            del os.environ[names[0]]
+            os.environ[names[3]] = "1"
+            sys.path.insert(0, str(tmp_path))
+            importlib.import_module("found_later")
+
+    try:
+        opgraph.profile(Using(use), X)
+        assert type(sys.modules["found_later"].ONES) is Tensor
+        assert [os.environ.get(name) for name in names] == ["1", "2", "1", None]
+        assert str(tmp_path) not in sys.path
+    finally:
+        sys.modules.pop("found_later", None)
+
+
 def test_what_ends_where_the_forward_looks_for_rubbish(notes: Any) -> None:
     """It is somebody else's, and of the time before."""
 

@@ -55,11 +55,10 @@ def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], partial[Any
     writeable = item.flags.writeable
     if not writeable and not _could_be_written_to(item):
         return 0, lambda: partial(int)
-    looks = {name: getattr(item, name) for name in ("dtype", "shape", "strides")}
-    look = partial(_array_back, item, looks, item.dtype.names, writeable)
     return 0 if within else item.nbytes, lambda: partial(
-        look, None if within else _bare(item).copy()
-    )
+        _array_back, item, {name: getattr(item, name) for name in ("dtype", "shape", "strides")},
+        item.dtype.names, item.flags.writeable, None if within else _bare(item).copy(),
+    )  # fmt: skip
 
 
 def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> None:

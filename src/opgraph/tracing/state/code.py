@@ -251,7 +251,8 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
     import dis
 
     path: list[str] = []
-    kept: list[str] = []  # of what is set by its value before (`a.b.n += 1`)
+    kept: list[list[str]] = []  # of what is set by its value before (`a.b.n += 1`)
+    before = ""
     for each in dis.get_instructions(code):
         kind, name = each.opname, each.argval
         if kind in ("STORE_GLOBAL", "DELETE_GLOBAL"):
@@ -261,10 +262,14 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
         if kind == "LOAD_ATTR" and path:
             path.append(name)
         elif kind == "COPY":
-            kept, path = path, []
-        elif kind == "SWAP":
-            path, kept = kept, []
+            kept.append(path)
+            path = []
+        elif kind == "SWAP" and kept:
+            path = kept.pop()
+        elif before == "COPY" and kind.startswith("STORE_"):  # a name within an expression (`:=`)
+            kept.pop()
         elif kind in ("LOAD_GLOBAL", "LOAD_DEREF") or ("LOAD_FAST" in kind and name in sys.modules):
             path = [name]
         elif kind not in ("CACHE", "EXTENDED_ARG"):
             path = []
+        before = kind if kind != "EXTENDED_ARG" else before

@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures.thread import _worker, _WorkItem
+from concurrent.futures.thread import _worker
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,10 +32,8 @@ _HOSTS = {
     "tornado",
     "traitlets",
     "zmq",
-    "torch",
 }
-"""Packages whose threads change nothing of a person's own: those of notebooks, of runners of tests, of
-compilers."""
+"""Packages whose threads change nothing of a person's own: those of notebooks and of runners of tests."""
 _OF_POOLS = frozenset({"threading", "concurrent", "queue"})
 _TOLD = 3
 _LONG = 200
@@ -63,11 +61,14 @@ def _is_at_work(worker: Any) -> bool:
     if not all(each.empty() for each in queues):
         return True
     frame = sys._current_frames().get(worker.ident)
-    if frame is not None and frame.f_code is _WorkItem.run.__code__:  # it calls what was made in C
-        return True
+    top = frame is not None and frame.f_globals is _worker.__globals__ and frame.f_code
     while frame is not None and _package(frame) in _OF_POOLS:
         frame = frame.f_back
-    return frame is not None
+    works = frame is not None or (
+        top and top is not _worker.__code__
+    )  # it calls what was made in C
+    del frame  # it may be this one
+    return bool(works)
 
 
 def alone() -> bool:
@@ -150,7 +151,8 @@ class Others:
         now = _by_thread()
         now.pop(threading.get_ident(), None)
         there = now.keys() | (self._times.keys() - (self._idle & _idle()))
-        return all(_is_a_hosts(each, now.get(each, set())) for each in filter(self._ran, there))
+        ran = filter(self._ran, there)
+        return not self.in_ones_own() and all(_is_a_hosts(n, now.get(n, set())) for n in ran)
 
     def in_ones_own(self) -> set[str]:
         """The names of those that did something, and were in code of a person's own then, or are now."""
@@ -159,8 +161,11 @@ class Others:
 
 
 def _is_a_hosts(ident: int, packages: set[str]) -> bool:
-    cells = type(threading._active.get(ident)).__module__ == "ipykernel.subshell"  # type: ignore[attr-defined]
-    return bool(packages & _HOSTS) and packages <= _NEUTRAL | _HOSTS and not cells
+    thread = threading._active.get(ident)  # type: ignore[attr-defined]
+    runs = getattr(getattr(thread, "_target", None), "__module__", None) or type(thread).__module__
+    if runs.partition(".")[0] == "torch" or runs == "ipykernel.subshell":  # which runs cells
+        return runs != "ipykernel.subshell"
+    return bool(packages & _HOSTS) and packages <= _NEUTRAL | _HOSTS
 
 
 def _time(number: int | None) -> str | None:

@@ -140,9 +140,11 @@ class Found:
         """What was changed since `then` is so as if it had been before."""
         tables, holders, empty, classes, named, caches, functions, partials, kinds = then
         for (table, before), was in zip(self._dictionaries(), tables, strict=True):
-            stays(before, was, contents(table))
+            if not same_entries(table, was):
+                stays(before, was, contents(table))
         for (holder, kept), was in zip(self._holders, holders, strict=True):
-            kept[:] = with_new(kept, was, contents(holder))
+            if not holds(holder, was):
+                kept[:] = with_new(kept, was, contents(holder))
         for holder, was in zip(self._empty.copy(), empty, strict=True):
             now = contents(holder)
             if issubclass(type(holder), dict) and now.keys() != was.keys():

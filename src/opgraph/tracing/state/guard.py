@@ -168,6 +168,7 @@ class Guard:
         self._with_others, self._others = not alone(), Others()
         self._thread = threading.get_ident()
         self._stands: dict[int, Tensor] = {}  # by the ids of what they stand for
+        self._stood: list[tuple[dict[Any, Any], Any, Any, Tensor]] | None = None
         self._apart = False  # whether what runs now is no part of the forward
         self._signalled_by: Counter[int] = Counter()
         self.signals = Signals()
@@ -223,16 +224,18 @@ class Guard:
 
     def _there(self) -> _Then:
         """What there is now of all that was found, and of settings, before something that is no part of the
-        forward: unless that is within another such thing, with which it stays, or beside the forward, in a
-        thread that this has started."""
-        if self._apart or threading.get_ident() != self._thread:
+        forward: unless that is within another such thing, with which it stays. In a thread that the forward
+        has started, settings and states are left out, for others go on meanwhile."""
+        if self._apart:
             return []
         self._apart = True
-        beside = [] if self._beside is None else [self._beside]
-        states = (each for of in (self._first, *self._late) for each in of.small())
-        found: Iterable[Any] = (*self._reaches(), *beside, *states, self._settings, *chain(*AROUND))
+        found: list[Any] = self._reaches()
+        found += [] if self._beside is None else [self._beside]
+        if threading.get_ident() == self._thread:
+            found += (each for of in (self._first, *self._late) for each in of.small())
+            found += (self._settings, *chain(*AROUND))
         then: _Then = []
-        with plainly():
+        with plainly(), self.signals.kept_waiting():
             for each in found:
                 with suppress(Exception):  # objects may answer as they like
                     then.append((each, each.now()))
@@ -240,7 +243,7 @@ class Guard:
 
     def _stays(self, then: _Then) -> None:
         """What is another than it was `then` stays."""
-        with plainly():
+        with plainly(), self.signals.kept_waiting():
             for each, there in then:
                 with suppress(Exception):
                     each.let_stay(there)
@@ -249,35 +252,37 @@ class Guard:
     def _before_handler(self, number: int) -> tuple[_Then, ExitStack]:
         """The same before the handler of a signal, unless that comes as often as a timer's: it finds the
         weights, and no mode that hears."""
+        then: _Then = []
         self._signalled_by[number] += 1
-        if self._signalled_by[number] > _SIGNALS:
+        if self._signalled_by[number] <= _SIGNALS:
+            then = self._there()
+        else:
             self._remark(
                 f"a signal ({number}) came so often that what its handler changed later was set back, too"
             )
-            return [], ExitStack()
-        then, stack = self._there(), ExitStack()
-        if then:
-            self._effects.apart = True
-            stack.enter_context(plainly())
-            stack.enter_context(self._with_weights())
+        stack = ExitStack()
+        stack.enter_context(replaced(self._effects, "apart", True))  # noqa: FBT003
+        stack.enter_context(plainly())
+        stack.enter_context(self._with_weights())
         return then, stack
 
     def _after_handler(self, found: tuple[_Then, ExitStack]) -> None:
         """The handler is done."""
         then, stack = found
         stack.close()
-        self._effects.apart = self._effects.apart and not then
         self._stays(then)
 
     @contextmanager
     def _with_weights(self) -> Iterator[None]:
         """Within, tables have again what something stands for in the run."""
-        stood = [
-            (table, key, value, stand)
-            for table, before in self._reach.found_in_tables()
-            for key, value in before.items()
-            if (stand := self._stands.get(identity(value))) is not None and table.get(key) is stand
-        ]
+        if self._stood is None:
+            self._stood = [
+                (table, key, value, stand)
+                for table, before in self._reach.found_in_tables()
+                for key, value in before.items()
+                if (stand := self._stands.get(identity(value))) is not None
+            ]
+        stood = [each for each in self._stood if each[0].get(each[1]) is each[3]]
         for table, key, value, _ in stood:
             table[key] = value
         try:
@@ -575,6 +580,7 @@ class Guard:
         """Let these stand in for the tensors of these ids wherever they were found, until all is brought
         back: an optimizer that the model has, a table of weights, a list of them that modules share."""
         self._stands |= stands
+        self._stood = None
         reach = self._reach
         with plainly():
             known = reach.tensors | {identity(t): t for t in self._first.brought.of.values()}
@@ -679,6 +685,8 @@ class Guard:
             # Cycles lead through these: inputs would stay until the next search for rubbish.
             del self._reach, self._first, self._beside, self._values, self._places
             self._gone.clear()
+            self._stands.clear()
+            self._stood = None
             del self._imports, self.when_imported, self.while_imported
             self._late.clear()
         finally:
@@ -901,8 +909,9 @@ class _Remembered:
         self.brought = guard.brought_here(reach.tensors.values())
 
     def small(self) -> Iterator[Said]:
-        """What has a state, but for large arrays."""
-        return chain(self.loggers, self.states, self._small)
+        """What has a state, but for large arrays, and locks."""
+        found = chain(self.loggers, self.states, self._small)
+        return (each for each in found if not each.is_found_by_use)
 
     def lend(self) -> None:
         """Let copies of iterators, and of tensors on accelerators, stand in for them, until all is brought

@@ -35,7 +35,7 @@ class Imports:
         self._before, self._heard, self._plain = before, heard, getattr(importing, _FIRST)
         self._plainly = plainly
         self._within = threading.local()
-        self._failed: set[str] = set()
+        self._failed: dict[str, tuple[Any, ...]] = {}  # by what was looked for then
 
     def begin(self) -> None:
         """Hear from now on."""
@@ -48,7 +48,7 @@ class Imports:
             setattr(importing, _FIRST, self._plain)
 
     def _imported(self, name: str, import_: Any) -> Any:
-        known = name in sys.modules or name in self._failed
+        known = name in sys.modules or self._failed.get(name) == _looked_through()
         if known or not is_mine() or getattr(self._within, "one", False):
             return self._plain(name, import_)  # it is there, or is not, or another one imports it
         self._within.one, before, then = True, set(sys.modules), self._before()
@@ -58,11 +58,16 @@ class Imports:
         finally:
             new = sys.modules.keys() - before
             if not new and name not in sys.modules:
-                self._failed.add(name)
+                self._failed[name] = _looked_through()
             try:
                 self._heard(new, then, _by_tracing())
             finally:
                 self._within.one = False
+
+
+def _looked_through() -> tuple[Any, ...]:
+    """Where modules are looked for."""
+    return *sys.path, *map(id, sys.meta_path)
 
 
 def _by_tracing() -> bool:

@@ -50,6 +50,7 @@ from opgraph.tracing.state.speaking import (
     text_says,
 )
 from opgraph.tracing.state.steps import Left, all_back
+from opgraph.tracing.state.undoing import stays
 
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 """How something is found out, and how it is set."""
@@ -106,6 +107,10 @@ class Settings:
                 self._before[at] = now
             elif not type(before) is type(was) is type(now) is list:
                 continue
+            elif all(type(each) is tuple and len(each) == 2 for each in (*before, *was, *now)):
+                entries = dict(before)  # the environment
+                stays(entries, dict(was), dict(now))
+                self._before[at] = list(entries.items())
             elif len(before) == len(was) == len(now):
                 each_of = zip(before, was, now, strict=True)
                 self._before[at] = [b if _equal(w, n) else n for b, w, n in each_of]

@@ -72,7 +72,7 @@ from opgraph.tracing.state.code import (
     takes_modules,
     with_parts,
 )
-from opgraph.tracing.state.effects import packages_of_threads
+from opgraph.tracing.state.effects import alone, packages_of_threads
 from opgraph.tracing.state.found import LISTS, METHODS_IN_C, REFERENCES, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
@@ -895,6 +895,10 @@ class Reach(Found):
         reach it, and somebody else may change it."""
         empty: dict[str, Any] = {name: [] for name in LISTS}
         found = replace(self, tensors={}, _globals={}, spaces={}, staying=set(), _copied=0, **empty)
+        found._seen, found._met = (
+            self._seen.copy(),
+            self._met.copy(),
+        )  # what is imported may lead there
         with torch._C.DisableTorchFunctionSubclass():
             found._shallow(*chain.from_iterable(map(found._kept_by, own_modules())))
         return found
@@ -937,7 +941,11 @@ class Reach(Found):
         """What a function has: attributes that somebody gave it, defaults, and what it closes over."""
         held: list[Any] = [*(function.__defaults__ or ())]
         held += (function.__kwdefaults__,) if function.__kwdefaults__ else ()
-        (held if function.__dict__ else self._empty).append(function.__dict__)
+        if table := function.__dict__:
+            held.append(table)
+        elif not is_closed(function.__module__):
+            self._empty.append(table)
+            self._copied += 1
         for cell in function.__closure__ or ():
             self._slot(CONTENTS, cell, follow=False)
             held.append(slot_value(CONTENTS, cell))
@@ -1307,12 +1315,28 @@ ON_GPU = "__cuda_array_interface__"
 
 
 def _tables_of_threads(item: threading.local) -> list[dict[str, Any]]:
-    """What each thread has in one, this one, too, unless code of a person's runs where it is the first to
-    ask. Python has a table of these that keeps them alive, and is not to be touched."""
+    """What this thread has in one, unless code of a person's runs where it is the first to ask; and where
+    there is no other that does anything, what those of pools have. Python has a table of these that keeps
+    them alive, and is not to be touched."""
+    mine = []
     if type(item).__init__ is object.__init__:
-        threading.local.__getattribute__(item, "__dict__")
-    held = (part for part in gc.get_referents(item) if type(part) is dict)
-    return [each for part in held for each in part.values() if type(each) is dict]
+        mine.append(threading.local.__getattribute__(item, "__dict__"))
+    held = (list(part.items()) for part in gc.get_referents(item) if type(part) is dict)
+    found = [(key, each) for part in held for key, each in part if type(each) is dict]
+    if alone():
+        return [each for _, each in found]
+    kept = ctypes.cast(_of_this_thread(), ctypes.py_object).value
+    keys = set(map(identity, map(_led_to, kept.values())))  # until Python 3.12
+    return mine or [each for key, each in found if identity(_led_to(key)) in keys]
+
+
+_of_this_thread: Any = ctypes.pythonapi.PyThreadState_GetDict
+_of_this_thread.restype = ctypes.c_void_p
+"""The place of the dictionary in which Python has what is this thread's own, which it lends."""
+
+
+def _led_to(item: Any) -> Any:
+    return item() if type(item) is weakref.ref else item
 
 
 def _of_proxy(item: Any) -> tuple[Any, ...]:

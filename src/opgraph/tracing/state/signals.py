@@ -69,6 +69,15 @@ class Signals:
         it."""
         self._before, self._after = before, after
 
+    @contextmanager
+    def kept_waiting(self) -> Iterator[None]:
+        """Within, they wait."""
+        let, self._let = self._let, False
+        try:
+            yield
+        finally:
+            self._let = let
+
     def _heard(self, number: int, frame: Any) -> None:
         self.waiting.append((number, frame))
         if self._let and not _is_dropped(frame):
@@ -95,15 +104,13 @@ class Signals:
 
     def _handle(self, number: int, frame: Any) -> None:
         """Call a handler, and tell who is told of that, while which further signals wait."""
-        let, self._let = self._let, False
-        then = self._before(number)
-        self._let = let
+        with self.kept_waiting():
+            then = self._before(number)
         try:
             self._handlers[number](number, frame)
         finally:
-            let, self._let = self._let, False
-            self._after(then)
-            self._let = let
+            with self.kept_waiting():
+                self._after(then)
 
     def _carry(self, error: BaseException) -> NoReturn:
         if isinstance(error, KeyboardInterrupt):  # which nobody takes by chance

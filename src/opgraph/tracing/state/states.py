@@ -48,6 +48,11 @@ class Said:
     def __init__(self, make: Callable[[], partial[Any]]) -> None:
         self._make, self.back = make, make()
 
+    @property
+    def is_found_by_use(self) -> bool:
+        """Whether it is only known by a use of it: who waits for a lock gets it."""
+        return self.back.func in (_lock_back, _loop_back)
+
     def now(self) -> partial[Any]:
         """Another one."""
         return self._make()
