@@ -160,6 +160,14 @@ class Others:
         return {name for ident, name in found.items() if self._ran(ident)}
 
 
+def hosted() -> bool:
+    """Whether the only other threads are those of notebooks, of runners of tests and of compilers, and such
+    as have nothing to do."""
+    found = _by_thread()
+    found.pop(threading.get_ident(), None)
+    return all(_is_a_hosts(ident, of) for ident, of in found.items())
+
+
 def _is_a_hosts(ident: int, packages: set[str]) -> bool:
     thread = threading._active.get(ident)  # type: ignore[attr-defined]
     runs = getattr(getattr(thread, "_target", None), "__module__", None) or type(thread).__module__

@@ -72,7 +72,7 @@ from opgraph.tracing.state.code import (
     takes_modules,
     with_parts,
 )
-from opgraph.tracing.state.effects import alone, packages_of_threads
+from opgraph.tracing.state.effects import hosted, packages_of_threads
 from opgraph.tracing.state.found import LISTS, METHODS_IN_C, REFERENCES, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
@@ -1323,7 +1323,7 @@ def _tables_of_threads(item: threading.local) -> list[dict[str, Any]]:
         mine.append(threading.local.__getattribute__(item, "__dict__"))
     held = (list(part.items()) for part in gc.get_referents(item) if type(part) is dict)
     found = [(key, each) for part in held for key, each in part if type(each) is dict]
-    if alone():
+    if hosted():
         return [each for _, each in found]
     kept = ctypes.cast(_of_this_thread(), ctypes.py_object).value
     keys = set(map(identity, map(_led_to, kept.values())))  # until Python 3.12
