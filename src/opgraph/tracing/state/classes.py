@@ -94,8 +94,9 @@ def says_all(cls: Any) -> bool:
 def says_nothing(cls: Any) -> bool:
     """Whether objects of a class that the standard library or NumPy made in C do not show what is in them,
     or iterators of others: where one is that searches a text, goes through rows, compresses. Those that
-    compare by what is in them do, and note their hash when they are asked for it."""
-    return (
+    compare by what is in them do, and note their hash when they are asked for it; what calls something by a
+    name notes at its first call how."""
+    return cls.__module__ not in ("operator", "_operator") and (
         (
             cls.__module__.partition(".")[0] in sys.stdlib_module_names
             or is_numpys(cls, *ITERATE)
