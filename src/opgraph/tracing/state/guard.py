@@ -11,9 +11,8 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import chain
@@ -41,6 +40,7 @@ from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, parts_of_memory
 from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import memory_of, write_back
+from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, plainly
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects, Others, alone
 from opgraph.tracing.state.found import Found
@@ -99,17 +99,12 @@ HANDED_OUT = frozenset({
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 _APPLY = Tensor.apply_
-_Then = list[tuple[Any, Any]]
-"""What was found, with what it was at some time within the run."""
-_SIGNALS = 16
-"""How often that is looked at for one kind of signal: a timer may send a thousand a second."""
 _ENDS = 3
 """What ends may leave others that end: so often that is waited for."""
 _COUNTS = 1 << 12
 """Bytes that tensors have at most by which something is counted."""
 _depth, _set_depth = sys.getrecursionlimit, sys.setrecursionlimit
 _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
-_NoDispatch, _NoFunction = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
 _enter_context, _leave_context = (
     ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)((name, ctypes.pythonapi))
     for name in ("PyContext_Enter", "PyContext_Exit")
@@ -167,15 +162,13 @@ class Guard:
         self._context: Context | None = None
         self._with_others, self._others = not alone(), Others()
         self._thread = threading.get_ident()
-        self._stands: dict[int, Tensor] = {}  # by the ids of what they stand for
-        self._stood: list[tuple[dict[Any, Any], Any, Any, Tensor]] | None = None
-        self._apart = False  # whether what runs now is no part of the forward
-        self._signalled_by: Counter[int] = Counter()
+        self._stands = Stands()
         self.signals = Signals()
+        self._aside = Aside(self._kept, self.signals)
         try:
             self._settings = Settings()
             self._effects = Effects()
-            self._imports = Imports(self._there, self._imported, self._as_before)
+            self._imports = Imports(self._aside.begins, self._imported, self._as_before)
             self._remember(roots, modules, modules if stand_in else (), called)
         except BaseException:
             self.signals.end()
@@ -218,90 +211,47 @@ class Guard:
             if told := self._told(stood_for):
                 self._keep_of(told, modules, _COUNTS)
             if self._reach.collects:  # what ends then is nothing that the run did
-                then = self._there()
+                then = self._aside.begins()
                 gc.collect()
-                self._stays(then)
+                self._aside.ends(then)
 
-    def _there(self) -> _Then:
-        """What there is now of all that was found, and of settings, before something that is no part of the
-        forward: unless that is within another such thing, with which it stays. In a thread that the forward
-        has started, settings and states are left out, for others go on meanwhile."""
-        if self._apart:
-            return []
-        self._apart = True
-        found: list[Any] = self._reaches()
-        found += [] if self._beside is None else [self._beside]
+    def _kept(self) -> Iterator[Kept]:
+        """All that was found, and settings. In a thread that the forward has started settings and states
+        are left out, for others go on meanwhile."""
+        yield from self._reaches()
+        if self._beside is not None:
+            yield self._beside
         if threading.get_ident() == self._thread:
-            found += (each for of in (self._first, *self._late) for each in of.small())
-            found += (self._settings, *chain(*AROUND))
-        then: _Then = []
-        with plainly(), self.signals.kept_waiting():
-            for each in found:
-                with suppress(Exception):  # objects may answer as they like
-                    then.append((each, each.now()))
-        return then
+            yield from chain.from_iterable(of.small() for of in (self._first, *self._late))
+            yield self._settings
+            for around in AROUND:
+                yield from around
 
-    def _stays(self, then: _Then) -> None:
-        """What is another than it was `then` stays."""
-        with plainly(), self.signals.kept_waiting():
-            for each, there in then:
-                with suppress(Exception):
-                    each.let_stay(there)
-        self._apart = self._apart and not then
-
-    def _before_handler(self, number: int) -> tuple[_Then, ExitStack]:
-        """The same before the handler of a signal, unless that comes as often as a timer's: it finds the
-        weights, and no mode that hears."""
-        then: _Then = []
-        self._signalled_by[number] += 1
-        if self._signalled_by[number] <= _SIGNALS:
-            then = self._there()
-        else:
+    @contextmanager
+    def _handling(self, number: int) -> Iterator[None]:
+        """Within, the handler of a signal runs. It finds the weights, and no mode that hears."""
+        then: Then = []
+        if self._aside.is_too_often(number):
             self._remark(
                 f"a signal ({number}) came so often that what its handler changed later was set back, too"
             )
-        stack = ExitStack()
-        stack.enter_context(replaced(self._effects, "apart", True))  # noqa: FBT003
-        stack.enter_context(plainly())
-        stack.enter_context(self._with_weights())
-        return then, stack
-
-    def _after_handler(self, found: tuple[_Then, ExitStack]) -> None:
-        """The handler is done."""
-        then, stack = found
-        stack.close()
-        self._stays(then)
-
-    @contextmanager
-    def _with_weights(self) -> Iterator[None]:
-        """Within, tables have again what something stands for in the run."""
-        if self._stood is None:
-            self._stood = [
-                (table, key, value, stand)
-                for table, before in self._reach.found_in_tables()
-                for key, value in before.items()
-                if (stand := self._stands.get(identity(value))) is not None
-            ]
-        stood = [each for each in self._stood if each[0].get(each[1]) is each[3]]
-        for table, key, value, _ in stood:
-            table[key] = value
+        else:
+            then = self._aside.begins()
         try:
-            yield
+            tables = self._reach.found_in_tables()
+            with replaced(self._effects, "apart", True), plainly(), self._stands.away(tables):  # noqa: FBT003
+                yield
         finally:
-            for table, key, value, stand in stood:
-                if table.get(key) is value:
-                    table[key] = stand
+            self._aside.ends(then)
 
-    def _imported(self, modules: set[str], then: _Then, by_tracing: bool) -> None:
+    def _imported(self, modules: set[str], then: Then, by_tracing: bool) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on. What
-        they changed of what was found, as it was `then`, stays with them, and of settings, but for those of
-        what torch alone needs."""
+        they changed of what was found stays with them, and of settings, but for those of what torch alone
+        needs."""
+        of_tracing = by_tracing and all(map(is_closed, modules))
+        self._aside.ends(then, () if not modules else (Found, Said) if of_tracing else (object,))
         if not modules:
-            self._apart = self._apart and not then
             return
-        if by_tracing and all(map(is_closed, modules)):
-            then = [(each, there) for each, there in then if isinstance(each, Found | Said)]
-        self._stays(then)
         with plainly():
             late = _Remembered(self._reach.after(modules), self)
         self._late.append(late)
@@ -327,7 +277,7 @@ class Guard:
             streams = (s for s in self._reach.stateful if isinstance(s, io.IOBase))
             self._effects.begin(streams, self._reach.awaited)
             self._imports.begin()
-            self.signals.tell(self._before_handler, self._after_handler)
+            self.signals.tell(self._handling)
             compute_anew()
         except BaseException:
             self.restore()
@@ -579,8 +529,7 @@ class Guard:
     def lend(self, stands: Mapping[int, Tensor]) -> None:
         """Let these stand in for the tensors of these ids wherever they were found, until all is brought
         back: an optimizer that the model has, a table of weights, a list of them that modules share."""
-        self._stands |= stands
-        self._stood = None
+        self._stands.add(stands)
         reach = self._reach
         with plainly():
             known = reach.tensors | {identity(t): t for t in self._first.brought.of.values()}
@@ -685,9 +634,7 @@ class Guard:
             # Cycles lead through these: inputs would stay until the next search for rubbish.
             del self._reach, self._first, self._beside, self._values, self._places
             self._gone.clear()
-            self._stands.clear()
-            self._stood = None
-            del self._imports, self.when_imported, self.while_imported
+            del self._stands, self._aside, self._imports, self.when_imported, self.while_imported
             self._late.clear()
         finally:
             context, self._context = self._context, None
@@ -992,11 +939,4 @@ def staying(mode: TorchFunctionMode) -> Iterator[None]:
             return run(*args, **kwargs)
 
     with replaced(torch.autograd, "_engine_run_backward", heard):
-        yield
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """Within, torch does what it is asked to, whatever modes are on."""
-    with _NoDispatch(), _NoFunction():
         yield

@@ -131,7 +131,7 @@ _ALONE = LEAVES.union(
     ids_of((FunctionType, staticmethod, classmethod, frozenset, type, ABCMeta, ModuleType))
 )
 """Types of what modules and classes have that holds nothing which they keep."""
-_FOR_GOOD = (OPDEFS, OPDEF_TO_LIB)
+_REGISTERED = (OPDEFS, OPDEF_TO_LIB)
 """Where torch notes what it registers for the process, which it goes by where that is registered anew."""
 _VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
 _SHOWING = (MappingProxyType, staticmethod, classmethod, torch.TypedStorage, *_VIEWS)
@@ -250,7 +250,7 @@ class Reach(Found):
         """What is reachable from some objects, but not what only the `replaced` tables hold. Methods of
         these names are `called` without being named."""
         found = cls(replaced=frozenset(map(identity, replaced)), _kinds=_USUAL.copy())
-        found._seen.update(map(identity, _FOR_GOOD))
+        found._seen.update(map(identity, _REGISTERED))
         found._wanted.add(_CALLED.union(called))
         with torch._C.DisableTorchFunctionSubclass():  # classes of tensors are not told
             found._look(roots)

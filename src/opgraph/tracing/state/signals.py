@@ -30,6 +30,10 @@ class Signalled(BaseException):
         self.error.add_note(note)
 
 
+def _nothing(_: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 class Signals:
     """From its making until its `end`, what signals do in Python, an interrupt by the person above all,
     waits, but while the model itself runs, or opgraph does, which is while it is `let` through. Where
@@ -60,21 +64,16 @@ class Signals:
             self.end()
             raise
 
-    def tell(
-        self,
-        before: Callable[[int], Any] = lambda _: None,
-        after: Callable[[Any], Any] = lambda _: None,
-    ) -> None:
-        """From now on tell somebody `before` the handler of a signal runs, and what that gave, `after`
-        it."""
-        self._before, self._after = before, after
+    def tell(self, around: Callable[[int], AbstractContextManager[None]] = _nothing) -> None:
+        """From now on the handler of a signal runs within what is `around` it."""
+        self._around_handler = around
 
     @contextmanager
-    def kept_waiting(self) -> Iterator[None]:
-        """Within, they wait."""
-        let, self._let = self._let, False
+    def kept_waiting(self, *, but: bool = False) -> Iterator[bool]:
+        """Within, they wait, `but` where they are let through again. Whether they were until now."""
+        let, self._let = self._let, but
         try:
-            yield
+            yield let
         finally:
             self._let = let
 
@@ -103,14 +102,13 @@ class Signals:
                 _again(own) if plain else self._carry(own)
 
     def _handle(self, number: int, frame: Any) -> None:
-        """Call a handler, and tell who is told of that, while which further signals wait."""
-        with self.kept_waiting():
-            then = self._before(number)
-        try:
+        """Call a handler. Further signals wait while what is around that begins and ends."""
+        with (
+            self.kept_waiting() as let,
+            self._around_handler(number),
+            self.kept_waiting(but=let),
+        ):
             self._handlers[number](number, frame)
-        finally:
-            with self.kept_waiting():
-                self._after(then)
 
     def _carry(self, error: BaseException) -> NoReturn:
         if isinstance(error, KeyboardInterrupt):  # which nobody takes by chance
