@@ -118,11 +118,12 @@ RESULTS = [torch.ones(2, requires_grad=True) * 2 for _ in range(6)]
 
 
 async def _waits() -> None:
-    for _ in range(9):
+    for _ in range(10):
         await asyncio.sleep(0)
 
 
 WAITS = _waits()
+WAITS.send(None)  # of one that never began Python says so where it ends
 HASH = hashlib.sha256()
 ROWS = sqlite3.connect(":memory:")
 ROWS.execute("create table t (a int)")
