@@ -74,8 +74,8 @@ from torchvision import get_image_backend, set_image_backend
 import opgraph
 from opgraph.record.errors import TraceError
 from opgraph.tracing.state import guard as guarding
-from opgraph.tracing.state.effects import alone, of_ones_own
 from opgraph.tracing.state.guard import guarded
+from opgraph.tracing.state.others import alone, of_ones_own
 from opgraph.tracing.state.randoms import drawn, drawn_by_python
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from opgraph.record.turns import helping, holder
-from opgraph.tracing.state.effects import lives_on
+from opgraph.tracing.state.others import serves
 
 _PATIENCE = 2.0
 """Seconds that a run waits, after the model has returned, for threads that are still at work."""
@@ -43,7 +43,7 @@ class HandedOver:
         start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
         def started(other: threading.Thread) -> None:
-            if threading.get_ident() in self._ours and not lives_on(other):
+            if threading.get_ident() in self._ours and not serves(other):
                 vars(other)["run"] = self._carried(self._quiet(other))
                 self._threads.append(other)
             start(other)

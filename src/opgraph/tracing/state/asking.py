@@ -9,7 +9,7 @@ from typing import Any
 
 from opgraph.record.identity import identity
 from opgraph.record.remarks import leave
-from opgraph.tracing.state.effects import alone
+from opgraph.tracing.state.others import alone
 from opgraph.tracing.state.reach import Reach
 
 

@@ -18,10 +18,10 @@ from torch import nn
 from opgraph.record.identity import identity
 from opgraph.record.remarks import leave
 from opgraph.tracing.state.aside import plainly
-from opgraph.tracing.state.effects import alone
 from opgraph.tracing.state.guard import COPYING, guarded
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.leaks import settle
+from opgraph.tracing.state.others import alone
 from opgraph.tracing.state.reach import Reach
 
 

@@ -42,13 +42,14 @@ from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import memory_of, write_back
 from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, plainly
 from opgraph.tracing.state.devices import Brought
-from opgraph.tracing.state.effects import Effects, Others, alone
+from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.found import Found
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.meeting import PATIENCE, met
 from opgraph.tracing.state.memory import free_bytes
+from opgraph.tracing.state.others import Others, alone
 from opgraph.tracing.state.packages import is_closed
 from opgraph.tracing.state.process import (
     AROUND,

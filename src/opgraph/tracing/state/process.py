@@ -37,9 +37,9 @@ from torch.utils import _python_dispatch as dispatching
 
 from opgraph.record.remarks import leave
 from opgraph.record.turns import turn
-from opgraph.tracing.state.effects import undisturbed
 from opgraph.tracing.state.holding import MISSING, loaded, same_entries, table_of
 from opgraph.tracing.state.loops import around
+from opgraph.tracing.state.others import undisturbed
 from opgraph.tracing.state.randoms import Drawn, draw_on, drawn, drawn_by_python
 from opgraph.tracing.state.signals import SIGNALS, held
 from opgraph.tracing.state.speaking import (

@@ -72,7 +72,6 @@ from opgraph.tracing.state.code import (
     takes_modules,
     with_parts,
 )
-from opgraph.tracing.state.effects import hosted, packages_of_threads
 from opgraph.tracing.state.found import LISTS, METHODS_IN_C, REFERENCES, Found
 from opgraph.tracing.state.holding import (
     CONTAINERS,
@@ -102,6 +101,7 @@ from opgraph.tracing.state.holding import (
 )
 from opgraph.tracing.state.iterators import drawn_from, is_iterator, waiting_code
 from opgraph.tracing.state.libraries import around, by_held, present_in, put_in
+from opgraph.tracing.state.others import hosted, packages_at_work
 from opgraph.tracing.state.packages import (
     are_related,
     is_closed,
@@ -907,7 +907,7 @@ class Reach(Found):
         """The files of installed packages of which all is remembered, whoever changes it: those of which
         code that is followed names something, or whose classes and functions it has; not where another
         thread may change what is its own."""
-        busy = packages_of_threads()
+        busy = packages_at_work()
         for name in self._files:
             known = name in sys.modules and is_installed(name) and not is_opaque(name)
             if known and name.partition(".")[0] not in busy:
