@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pickle import dumps, load
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -138,3 +139,26 @@ def test_a_check_for_tied_weights_is_answered(tied: bool) -> None:
     for warm_up in (False, True):
         profile = opgraph.profile(Checks(), torch.ones(2, 4), warm_up=warm_up)
         assert profile.totals.flops == (1 if tied else 2) * 2 * 2 * 4 * 4
+
+
+@pytest.mark.parametrize("what", ["result", "weight", "input", "table"])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_library_that_reads_by_an_address_reads_what_is_there(what: str, mode: str) -> None:
+    """As safetensors does: at the address of a fake tensor is nothing, and the process would end."""
+
+    class Saves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            found = {"result": y, "weight": self.first.weight, "input": x}
+            safetensors.torch.save(
+                self.state_dict() if what == "table" else {what: found[what].detach()}
+            )
+            return y
+
+    profile = opgraph.profile(Saves(), torch.ones(2, 4), mode=mode)
+    assert profile.tracing.tensors != "fake"
+    assert profile.totals.flops == (1 if mode == "infer" else 2) * 2 * 2 * 4 * 4

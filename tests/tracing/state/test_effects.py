@@ -38,8 +38,11 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+import torchvision
 import tqdm
+import zmq
 from torch import Tensor, nn
 from torch import save as _save
 
@@ -100,6 +103,14 @@ def _connects(folder: Path) -> None:
     Path(name).unlink()
 
 
+def _sends(_: Path) -> None:
+    with zmq.Context() as context, context.socket(zmq.PUSH) as there:
+        there.bind("inproc://opgraph")
+        with context.socket(zmq.PULL) as here:
+            here.connect("inproc://opgraph")
+            there.send_pyobj(1)
+
+
 class Abstract(ABC):  # noqa: B024
     """A class that others are registered with."""
 
@@ -125,6 +136,8 @@ async def _waits() -> None:
 WAITS = _waits()
 WAITS.send(None)  # of one that never began Python says so where it ends
 HASH = hashlib.sha256()
+IMAGE = torch.zeros(3, 8, 8, dtype=torch.uint8)
+SCRIPTED: Any = torch.jit.script(nn.Linear(2, 2))
 ROWS = sqlite3.connect(":memory:")
 ROWS.execute("create table t (a int)")
 
@@ -206,6 +219,12 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
                   ["left what is called at the end of ABCMeta"]),
     "warnings of vmap": (lambda f: torch._C._functorch._set_vmap_fallback_warning_enabled(True),
                          ["set what torch does not say, by _set_vmap_fallback_warning_enabled"]),
+    "image": (lambda f: torchvision.io.write_jpeg(IMAGE, str(f / "a.jpg")),
+              ["wrote to FOLDER/a.jpg"]),
+    "scripted": (lambda f: SCRIPTED.save(f / "a.pt"), ["wrote to FOLDER/a.pt"]),
+    "safetensors": (lambda f: safetensors.torch.save_file({"a": torch.zeros(2)}, f / "a.safetensors"),
+                    ["wrote to FOLDER/a.safetensors"]),
+    "message": (_sends, ["sent through a connection"]),
     "reading": (_reads, []),
     "nothing": (_unheard, []),
     "temporary": (lambda f: tempfile.gettempdir(), []),

@@ -418,6 +418,18 @@ def _second(_: Any = None, other: Any = "", *__: Any, **___: Any) -> str:
     return _text(other)
 
 
+def _called(_: Any, method: Any = "", /, *__: Any, **___: Any) -> str:
+    return _text(method)
+
+
+def _in_second(_: Any, file: Any = "", *__: Any, **___: Any) -> str:
+    return _text(file) if isinstance(file, (str, os.PathLike)) else "a file"
+
+
+def _data_set(of: Any, *_: Any, **__: Any) -> str:
+    return _text(of.file.filename)
+
+
 def _last(*args: Any, **__: Any) -> str:
     return _text(args[-1])
 
@@ -509,6 +521,13 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     *(("socket", f"socket.{name}", "changed a connection", _nothing) for name in (
         "shutdown", "setsockopt")),
     ("os", "killpg", "sent a signal to", _first),
+    ("zmq.sugar.socket", "Socket.send", "sent through a connection", _nothing),
+    ("zmq.sugar.socket", "Socket.recv", _READ, _always("a connection")),
+    ("ray.actor", "ActorHandle._actor_method_call", "called what another process has", _called),
+    ("ray.remote_function", "RemoteFunction._remote", "called what another process has", _nothing),
+    *(("grpc._channel", f"_{kind}MultiCallable.{name}", "called what another process has", _nothing)
+      for kind in ("UnaryUnary", "UnaryStream", "StreamUnary", "StreamStream")
+      for name in ("__call__", "with_call", "future")),
     ("torch.export", "register_dataclass", "registered with pytree", _registered),
     *(("multiprocessing.connection", f"_ConnectionBase.{name}", _READ, _a_connection) for name in (
         "recv", "recv_bytes", "recv_bytes_into")),
@@ -522,6 +541,16 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
         "lseek", "ftruncate", "set_blocking", "set_inheritable")),
     *(("os", name, "made", _first) for name in ("mkfifo", "mknod")),
     ("torch.serialization", "_open_zipfile_writer", _WROTE, _to_file),
+    ("torch.jit._script", "RecursiveScriptModule.save", _WROTE, _in_second),
+    ("torchvision.io.image", "write_file", _WROTE, _first),
+    ("safetensors.torch", "serialize_file", _WROTE, _second),
+    ("safetensors.numpy", "serialize_file", _WROTE, _second),
+    ("cv2", "imwrite", _WROTE, _first),
+    ("pyarrow.parquet", "write_table", _WROTE, _in_second),
+    ("h5py", "Dataset.__setitem__", _WROTE, _data_set),
+    ("h5py", "Group.__setitem__", _WROTE, _data_set),
+    ("h5py", "Group.create_dataset", _WROTE, _data_set),
+    ("h5py", "AttributeManager.__setitem__", _WROTE, _always("what h5py has open")),
     *(("os", name, "wrote to the descriptor", _first) for name in (
         "write", "writev", "pwrite", "pwritev", "sendfile")),
     *(("multiprocessing.connection", f"_ConnectionBase.{name}", "sent through a connection", _handed)

@@ -19,6 +19,7 @@ from itertools import chain
 from logging import Logger
 from math import inf
 from operator import itemgetter
+from types import FrameType
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ from opgraph.tracing.state.process import (
     set_back,
     unnamed,
 )
-from opgraph.tracing.state.reach import Reach
+from opgraph.tracing.state.reach import READING, Reach
 from opgraph.tracing.state.signals import ASKED, Signalled, Signals
 from opgraph.tracing.state.states import Said, saves, way_back
 from opgraph.tracing.state.steps import Left, Step, all_back
@@ -100,6 +101,8 @@ HANDED_OUT = frozenset({
 })  # fmt: skip
 """Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
 _APPLY = Tensor.apply_
+_RUNS = "opgraph.tracing.base"
+"""The module that has a model run."""
 _ENDS = 3
 """What ends may leave others that end: so often that is waited for."""
 _COUNTS = 1 << 12
@@ -383,15 +386,15 @@ class Guard:
             self.lacking[identity(error)] = f"the model caught {first_line(error)}"
 
     def asked(self, tensor: Tensor) -> None:
-        """Somebody asks where the memory of a tensor is. Raises where code within reach goes there, and
-        nothing is: code that reads by the address of a fake tensor, which ends the process, and what
+        """Somebody asks where the memory of a tensor is. Raises where code within reach goes there, or who
+        asks, and nothing is: what reads by the address of a fake tensor, which ends the process, and what
         runs on an accelerator, where no tensor of a run is, which ends all work there."""
         if self._reach.launches:
             raise RuntimeError(
                 "tensors of a run are in the host's memory, and what runs on an accelerator by the address "
                 "of one would end all work there"
             )
-        if type(tensor) is FakeTensor and self._reach.reads_memory:
+        if type(tensor) is FakeTensor and (self._reach.reads_memory or _is_read()):
             error = NotImplementedError("a fake tensor has no data to be read by its address")
             self.raised(error)
             raise error
@@ -833,6 +836,17 @@ def guarded(
             guard.settle()
         finally:
             guard.restore()
+
+
+def _is_read() -> bool:
+    """Whether code that asks for an address, or has it asked for, of whatever package, reads there."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") != _RUNS:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in ("torch", "opgraph") and not READING.isdisjoint(frame.f_code.co_names):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _may_stand(stand: Tensor, tensor: Tensor) -> bool:

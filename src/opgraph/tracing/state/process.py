@@ -922,6 +922,7 @@ _NOTED = (
     ("torch.distributed._meta_registrations", "used_ids"),
     ("torch.fx.graph_module", "_loader.next_id", "_loader.eval_cache"),
     ("torch.utils._stats", "simple_call_counter"),
+    ("torch._inductor.cudagraph_trees", "MarkStepBox.mark_step_counter"),
 )  # fmt: skip
 """What torch notes for the process as it traces and compiles: how often and how long, which reasons there
 were, the text of its graphs. By module, and by name there."""

@@ -179,10 +179,12 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """The tables of what runs as a tensor gets its gradient."""
 _OF_LOGGERS = frozenset({"getLogger", "dictConfig", "fileConfig"})
 """What code names that changes loggers, perhaps all of them."""
-_READING = frozenset(
-    {"from_address", "string_at", "memmove", "memset", "POINTER", "c_void_p", "ffi"}
+READING = frozenset(
+    "from_address string_at memmove memset POINTER c_void_p ffi bind_input bind_output "
+    "cast_integer_to_float_ptr cast_integer_to_idx_t_ptr cast_integer_to_int_ptr "
+    "cast_integer_to_uint8_ptr".split()
 )
-"""What code names that reads or writes memory by its address."""
+"""What code names that goes to memory by its address, or has somebody do it (ONNX Runtime, faiss)."""
 _LAUNCHING = frozenset({"RawKernel", "RawModule", "SourceModule", "cuLaunchKernel"})
 """What code names that runs programs of its own on an accelerator, by addresses of memory there."""
 _OF_LAUNCHING = frozenset({"cupy", "pycuda", "cuda"})
@@ -1172,7 +1174,7 @@ class Reach(Found):
     @property
     def reads_memory(self) -> bool:
         """Whether code that is followed reads memory by its address."""
-        return not self._wanted.names.isdisjoint(_READING)
+        return not self._wanted.names.isdisjoint(READING)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
