@@ -7,14 +7,17 @@ import array
 import functools
 import io
 import logging
+import mmap
 import queue
 import random
+import threading
 import types
 import weakref
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -72,6 +75,83 @@ def test_what_a_class_counts_whose_objects_say_their_state(
     thing.slot = thing.own = 0
     assert _notes(Holding(lambda model: model.thing.hit(), thing=thing)) == ()
     assert (Counted.calls, thing.slot, thing.own) == (0, 0, 0)
+
+
+class Puts(queue.SimpleQueue):  # type: ignore[type-arg]
+    def put(self, *args: Any, **how: Any) -> None:
+        CALLED.append("put")
+        super().put(*args, **how)
+
+
+class Bytes(bytearray):
+    def __setitem__(self, *args: Any) -> None:
+        CALLED.append("set")
+        super().__setitem__(*args)
+
+
+class Drawn(random.Random):
+    def setstate(self, *args: Any) -> None:
+        CALLED.append("state")
+        super().setstate(*args)
+
+
+class Mapped(mmap.mmap):
+    def seek(self, *args: Any) -> None:
+        CALLED.append("seek")
+        super().seek(*args)
+
+
+class File(io.RawIOBase):
+    at = 0
+
+    def tell(self) -> int:
+        CALLED.append("tell")
+        return self.at
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        CALLED.append("sought")
+        self.at = place
+        return place
+
+
+CALLED: list[str] = []
+MAKE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "queue": (Puts, lambda q: q.put(1), lambda q: q.qsize()),
+    "bytes": (lambda: Bytes(b"ab"), lambda b: b.__setitem__(0, 1), bytes),
+    "numbers": (lambda: Drawn(1), lambda r: r.random(), lambda r: r.getstate()),
+    "map": (lambda: Mapped(-1, 8), lambda m: m.write(b"abc"), lambda m: (m[:], m.tell())),
+    "file": (File, lambda f: f.seek(3), lambda f: f.at),
+}
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("used", [False, True])
+def test_what_is_brought_back_is_not_by_methods_of_ones_own(kind: str, used: bool) -> None:
+    make, use, says = MAKE[kind]
+    thing = make()
+    before = says(thing)
+    CALLED.clear()
+    assert _notes(Holding(lambda model: used and use(model.thing), thing=thing)) == ()
+    assert CALLED == []
+    assert says(thing) == before
+
+
+class Other(threading.Thread):
+    pass
+
+
+class Module(types.ModuleType):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("thing", "cls"), [(threading.Thread(), Other), (types.ModuleType("answers"), Module)]
+)
+def test_the_class_of_what_is_not_just_an_object(thing: Any, cls: type) -> None:
+    before = type(thing)
+    do = partial(setattr, thing, "__class__", cls)
+    assert _notes(Holding(lambda _: do(), thing=thing)) == ()
+    assert type(thing) is before
 
 
 class Counting:

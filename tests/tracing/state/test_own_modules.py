@@ -604,3 +604,43 @@ def test_a_big_table_does_not_hide_the_others(size: int, notes: Any) -> None:
     before = notes.state()
     opgraph.profile(Using(_by_a_setter(notes)), X)
     assert notes.state() == before
+
+
+PLUGIN = """
+import torch
+LAYER, SEEN = torch.nn.BatchNorm1d(8), []
+def run(x):
+    SEEN.append(1)
+    return LAYER(x)
+"""
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("values", [False, True])
+def test_a_module_that_a_forward_loads_by_its_path(
+    mode: str, values: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays, and what the forward does in it does not."""
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    monkeypatch.delitem(sys.modules, "opgraph_tested_plugin", raising=False)
+
+    class Plugged(Using):
+        def forward(self, x: Tensor) -> Tensor:
+            plugin = sys.modules.get("opgraph_tested_plugin")
+            if plugin is None:
+                spec = importlib.util.spec_from_file_location(
+                    "opgraph_tested_plugin", tmp_path / "plugin.py"
+                )
+                assert spec is not None
+                assert spec.loader is not None
+                plugin = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(plugin)
+            made: Tensor = plugin.run(super().forward(x))  # type: ignore[attr-defined]
+            return made
+
+    opgraph.profile(Plugged(int, values), X, mode=mode)
+    plugin: Any = sys.modules["opgraph_tested_plugin"]
+    assert plugin.SEEN == []
+    assert plugin.LAYER.weight.grad is None
+    assert plugin.LAYER.num_batches_tracked == 0
+    assert torch.equal(plugin.LAYER.running_mean, torch.zeros(8))

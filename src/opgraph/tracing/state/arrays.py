@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from mmap import mmap
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,7 +42,9 @@ def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], partial[Any
             return 0, lambda: partial(int)
         with memoryview(item) as view:
             size = 0 if view.readonly else view.nbytes
-        return size, lambda: partial(_mapped_back, item, item[:size], item.tell())
+        return size, lambda: partial(
+            _mapped_back, item, mmap.__getitem__(item, slice(size)), mmap.tell(item)
+        )
     if hasattr(type(item), ON_GPU):
         if not hasattr(item, ON_GPU):  # it says so of one that is elsewhere, and changes none
             return 0, lambda: partial(int)
@@ -61,6 +64,37 @@ def memory_of(item: Any, *, within: bool) -> tuple[int, Callable[[], partial[Any
     )  # fmt: skip
 
 
+def shared_places() -> list[tuple[int, int]]:
+    """Where the memory begins and ends that other processes may have a part of, as Linux says."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    shared = (line.partition(" ")[0].split("-") for line in lines if _SHARED in line)
+    return [(int(first, 16), int(last, 16)) for first, last in shared]
+
+
+_SHARED = " rw-s "
+"""What it says of memory that is written to for others, too."""
+
+
+def is_among(item: Any, places: list[tuple[int, int]]) -> bool:
+    """Whether the memory of something is in one of these places."""
+    if not places:
+        return False
+    if isinstance(item, torch.UntypedStorage):
+        at = item.data_ptr() if item.device.type == "cpu" else 0
+    elif isinstance(item, mmap):
+        at = ctypes.addressof(ctypes.c_char.from_buffer(item))
+    elif hasattr(type(item), ON_GPU):
+        return False
+    elif not hasattr(item, "nbytes"):
+        at = ctypes.addressof(item)
+    else:
+        at = _bare(item).__array_interface__["data"][0]
+    return any(first <= at < last for first, last in places)
+
+
 def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> None:
     if storage.nbytes() != kept.nbytes():
         storage.resize_(kept.nbytes())
@@ -74,9 +108,10 @@ def _there_back(there: Tensor, kept: Tensor) -> None:
 
 
 def _mapped_back(item: mmap, kept: bytes, place: int) -> None:
-    if kept and item[:] != kept:
-        item[:] = kept
-    item.seek(place)
+    if kept and mmap.__getitem__(item, slice(None)) != kept:
+        mmap.__setitem__(item, slice(None), kept)
+    if mmap.tell(item) != place:
+        mmap.seek(item, place)
 
 
 def _held_by(item: Any) -> Any:

@@ -558,6 +558,8 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     *(("torch._C._distributed_c10d", f"Store.{name}", "changed a store of torch.distributed", _nothing)
       for name in ("set", "add", "append", "compare_set", "multi_set", "delete_key", "queue_push")),
     ("queue", "Queue.put", "gave what it put into a queue to a thread that waits for it", _awaited),
+    *(("multiprocessing.queues", f"{kind}.put", "sent through a connection", _nothing)
+      for kind in ("Queue", "JoinableQueue")),
     ("os", "dup2", "changed the descriptor", _second),
     ("_thread", "start_new_thread", "started a thread", _nothing),
     ("signal", "set_wakeup_fd", "set where signals are written to", _nothing),

@@ -40,7 +40,7 @@ from opgraph.sources.ranks import is_fake_work, is_pretended, works_of
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, parts_of_memory
 from opgraph.tracing.fake.types import graded, is_told
-from opgraph.tracing.state.arrays import memory_of, write_back
+from opgraph.tracing.state.arrays import is_among, memory_of, shared_places, write_back
 from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, plainly
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects
@@ -50,7 +50,7 @@ from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.meeting import PATIENCE, met
 from opgraph.tracing.state.memory import free_bytes
-from opgraph.tracing.state.others import Others, alone
+from opgraph.tracing.state.others import Others, alone, processes
 from opgraph.tracing.state.packages import is_closed
 from opgraph.tracing.state.process import (
     AROUND,
@@ -63,7 +63,7 @@ from opgraph.tracing.state.process import (
 )
 from opgraph.tracing.state.reach import READING, Reach
 from opgraph.tracing.state.signals import ASKED, Signalled, Signals
-from opgraph.tracing.state.states import Said, saves, way_back
+from opgraph.tracing.state.states import InCommon, Said, saves, way_back
 from opgraph.tracing.state.steps import Left, Step, all_back
 from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
@@ -726,13 +726,23 @@ class Guard:
             raise Left(f"a tensor was written to {self.unheard}")
 
     def _share(self) -> None:
-        """Say which threads may have changed what was brought back: that forward did is not known of it."""
+        """Say which threads may have changed what was brought back, and whether processes may have: that
+        forward did is not known of it."""
         names = [] if self.alone() else sorted(self._others.in_ones_own())
         if names:
             more = " and others" * (len(names) > 1)
             self._remark(
                 f"another thread ({names[0]}{more}) ran meanwhile: what it changed of what forward can "
                 "reach, of settings and of random numbers was set back, too"
+            )
+
+        shared = (
+            kept.device.type == "cpu" and in_common for *_, kept, in_common in self._copies.values()
+        )
+        if any(shared) and processes():
+            self._remark(
+                "forward wrote to tensors that processes share: what another one wrote to these meanwhile "
+                "was set back, too"
             )
 
     def alone(self) -> bool:
@@ -791,6 +801,7 @@ class Guard:
 
     def copied_arrays(self, items: Iterable[Any]) -> Iterator[tuple[Said, int]]:
         kept: set[int] = set()
+        places = shared_places() if processes() else []
         for found in sorted(items, key=lambda item: getattr(item, "base", None) is not None):
             try:
                 size, copy = memory_of(found, within=identity(getattr(found, "base", None)) in kept)
@@ -806,7 +817,7 @@ class Guard:
                 continue
             self.taken += size
             kept.add(identity(found))
-            yield Said(copy), size
+            yield (InCommon if size and is_among(found, places) else Said)(copy), size
 
 
 @contextmanager
@@ -871,9 +882,9 @@ class _Remembered:
         self.brought = guard.brought_here(reach.tensors.values())
 
     def small(self) -> Iterator[Said]:
-        """What has a state, but for large arrays, and locks."""
+        """What has a state, but for large arrays, and loops of asyncio."""
         found = chain(self.loggers, self.states, self._small)
-        return (each for each in found if not each.is_found_by_use)
+        return (each for each in found if not each.is_loops)
 
     def lend(self) -> None:
         """Let copies of iterators, and of tensors on accelerators, stand in for them, until all is brought

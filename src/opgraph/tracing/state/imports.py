@@ -5,11 +5,12 @@ rest."""
 from __future__ import annotations
 
 import _frozen_importlib as importing
+import _frozen_importlib_external as importing_files
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from torch.overrides import _get_current_function_mode_stack
@@ -18,6 +19,9 @@ from torch.utils import _python_dispatch as dispatching
 from opgraph.record.turns import is_mine
 from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
 
+files: Any = importing_files._LoaderBasics
+_EXECUTE = files.exec_module
+"""What makes a module of its file."""
 _FIRST = "_find_and_load"
 """What Python calls to import a module that is not there yet, and `importlib` for any."""
 
@@ -35,32 +39,65 @@ class Imports:
         self._before, self._heard, self._plain = before, heard, getattr(importing, _FIRST)
         self._plainly = plainly
         self._within = threading.local()
+        self._execute: Any = None
+        self._there: dict[str, ModuleType] = {}
         self._failed: dict[str, tuple[Any, ...]] = {}  # by what was looked for then
 
     def begin(self) -> None:
         """Hear from now on."""
+        self._there = dict(sys.modules)
         setattr(importing, _FIRST, self._imported)
+
+        def execute(loader: Any, module: ModuleType) -> None:
+            self._executed(loader, module)
+
+        files.exec_module = self._execute = execute
 
     def end(self) -> None:
         """Hear no more, not even of an import that goes on."""
         self._before, self._heard = lambda: None, lambda *_: None
         if getattr(importing, _FIRST) == self._imported:
             setattr(importing, _FIRST, self._plain)
+        if files.exec_module is self._execute:
+            files.exec_module = _EXECUTE
+        self._execute = None  # which leads here
 
     def _imported(self, name: str, import_: Any) -> Any:
-        known = name in sys.modules or self._failed.get(name) == _looked_through()
-        if known or not is_mine() or getattr(self._within, "one", False):
-            return self._plain(name, import_)  # it is there, or is not, or another one imports it
-        self._within.one, before, then = True, set(sys.modules), self._before()
+        if name in sys.modules or self._failed.get(name) == _looked_through():
+            return self._plain(name, import_)  # it is there, or is not
+        before = set(sys.modules)
         try:
-            with _undisturbed(), self._plainly():
+            with self._hearing(before):
                 return self._plain(name, import_)
         finally:
-            new = sys.modules.keys() - before
-            if not new and name not in sys.modules:
+            if name not in sys.modules and before.issuperset(sys.modules):
                 self._failed[name] = _looked_through()
+
+    def _executed(self, loader: Any, module: ModuleType) -> None:
+        """A module is made of its file, as by who loads it by its path."""
+        name, before = module.__name__, set(sys.modules)
+        if self._there.get(name) is module:
+            _EXECUTE(loader, module)  # once more
+            return
+        if sys.modules.get(name) is module:
+            before.discard(name)
+        with self._hearing(before):
+            _EXECUTE(loader, module)
+
+    @contextmanager
+    def _hearing(self, before: set[str]) -> Iterator[None]:
+        """Within, modules are imported that are not among those `before`, unless another one imports what
+        does that, or another thread."""
+        if not is_mine() or getattr(self._within, "one", False):
+            yield
+            return
+        self._within.one, then = True, self._before()
+        try:
+            with _undisturbed(), self._plainly():
+                yield
+        finally:
             try:
-                self._heard(new, then, _by_tracing())
+                self._heard(sys.modules.keys() - before, then, _by_tracing())
             finally:
                 self._within.one = False
 
@@ -72,8 +109,11 @@ def _looked_through() -> tuple[Any, ...]:
 
 def _by_tracing() -> bool:
     """Whether it is torch or opgraph that imports something."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and "importlib" in (name := str(frame.f_globals.get("__name__"))):
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        "importlib" in (name := str(frame.f_globals.get("__name__")))
+        or name in (__name__, contextmanager.__module__)
+    ):
         frame = frame.f_back
     return frame is not None and name.partition(".")[0] in ("torch", "opgraph")
 

@@ -3,6 +3,8 @@ whose code it is in, and whether it did."""
 
 from __future__ import annotations
 
+import multiprocessing.process
+import os
 import sys
 import threading
 from concurrent.futures.thread import _worker
@@ -11,6 +13,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
+
+import torch
 
 NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
@@ -176,6 +180,24 @@ def _time(number: int | None) -> str | None:
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def processes() -> bool:
+    """Whether there are other processes that may have a part of this one's memory: it was started by one,
+    or has some, by `multiprocessing`, or is a rank of several."""
+    started = multiprocessing.process._children  # type: ignore[attr-defined]
+    if multiprocessing.process.parent_process() is not None or any(map(_goes_on, started)):
+        return True
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def _goes_on(process: Any) -> bool:
+    """Whether a process has not ended, as far as that can be known without taking its end from who waits
+    for that."""
+    with suppress(ChildProcessError, AttributeError):  # it is of a server's, or of Windows
+        asked = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, process._popen.pid, asked) is None
+    return True
 
 
 def name_of_thread(thread: threading.Thread) -> str:

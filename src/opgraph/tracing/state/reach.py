@@ -115,6 +115,7 @@ from opgraph.tracing.state.packages import (
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.speaking import Own, behind, ending, going_with, says_the_same
 from opgraph.tracing.state.undoing import (
+    KIND,
     all_shown,
     look_at,
     said_by,
@@ -142,6 +143,9 @@ OF_WORKERS = _MultiProcessingDataLoaderIter
 """What goes with what lies between processes, and cannot go back alone."""
 SHARED_LOCK = ("SemLock", "_multiprocessing")
 """A lock of several processes, by the names of its class and its module."""
+_SHARED_CONDITION = ("Condition", "multiprocessing.synchronize")
+_COUNTING = "_sleeping_count", "_woken_count", "_wait_semaphore"
+"""The semaphores of one by which processes count who waits, and who woke."""
 LOCKS: tuple[type, ...] = (type(threading.Lock()), type(threading.RLock()))
 _IN_AND_OUT: type = io._io._IOBase  # type: ignore[attr-defined]
 """What all files are of, below the class that takes others for one."""
@@ -531,6 +535,7 @@ class Reach(Found):
     def _between_threads(self, item: Any) -> None:
         """What threads hand each other things by, or wait for each other; not who waits."""
         table, cls = vars(item), type(item)
+        self._slots.append((KIND, item, cls))
         self._owned(table)
         parts = [table, *(v for v in table.values() if any(type(v) is each for each in _IN_ORDER))]
         self._common.append(
@@ -540,6 +545,11 @@ class Reach(Found):
         self._named_slots(item)
         if identity(cls) not in self._types:
             self._home(cls)
+
+    def _between_processes(self, item: Any) -> None:
+        """What processes wait for each other by: who waits, or woke, is not to be taken back."""
+        self._seen.update(identity(item.__dict__[n]) for n in _COUNTING if n in item.__dict__)
+        self._object(item)
 
     def _of_threads(self, item: threading.local) -> None:
         """What threads have in one each."""
@@ -654,6 +664,7 @@ class Reach(Found):
     def _kept_in(self, item: Any) -> None:
         """Of what stands for something, or goes on by itself, as threads do, what somebody keeps in it: the
         rest would make it say what is not so."""
+        self._slots.append((KIND, item, type(item)))
         if type(table := table_of(item)) is dict:
             self._seen.add(identity(table))
             self._apart.append(own := Own(item, table))
@@ -690,6 +701,7 @@ class Reach(Found):
         """A module of Python's that somebody keeps: its attributes, and what those hold that code names."""
         space = vars(item)
         self._spaces.append((space, dict(space)))
+        self._slots.append((KIND, item, type(item)))
         self._named_slots(item)
         if self._follows(item.__name__, item):
             self._look(self._wanted.offered({name: [value] for name, value in space.items()}))
@@ -1273,6 +1285,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._of_threads
     if any(c.__module__ in ("threading", "queue") for c in cls.__mro__) and has_table(cls):
         return Reach._between_threads
+    if any((c.__name__, c.__module__) == _SHARED_CONDITION for c in cls.__mro__) and has_table(cls):
+        return Reach._between_processes
     if issubclass(cls, MEMORY):
         return Reach._array
     if (

@@ -30,6 +30,7 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("asyncio.events", "AbstractEventLoop"): lambda e: (e.is_closed(), e.get_debug()),
     ("multiprocessing.connection", "_ConnectionBase"): lambda c: c.closed,
     ("multiprocessing.pool", "Pool"): lambda p: p._state,
+    ("multiprocessing.queues", "Queue"): lambda q: q._closed,
     ("sqlite3", "Connection"): lambda c: (
         c.total_changes, c.in_transaction, c.row_factory, c.text_factory, c.isolation_level),
     ("_lsprof", "Profiler"): lambda p: (
@@ -52,6 +53,7 @@ _ENDED: dict[tuple[str, str], Callable[[Any], bool]] = {
     ("asyncio.events", "AbstractEventLoop"): lambda e: e.is_closed(),
     ("multiprocessing.connection", "_ConnectionBase"): lambda c: c.closed,
     ("multiprocessing.pool", "Pool"): lambda p: p._state != "RUN",
+    ("multiprocessing.queues", "Queue"): lambda q: q._closed,
     ("sqlite3", "Connection"): lambda c: c.total_changes < 0,
 }  # fmt: skip
 """How one of these, or a file, says that it is closed, shut down or over, which is for good."""

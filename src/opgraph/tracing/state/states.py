@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from contextvars import Context, ContextVar
 from functools import partial
 from logging import Logger
 from queue import Empty, SimpleQueue
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from opgraph.tracing.state.classes import (
 from opgraph.tracing.state.effects import name_of, standard
 from opgraph.tracing.state.holding import shown_in_c
 from opgraph.tracing.state.loops import Waiting
+from opgraph.tracing.state.packages import is_closed
 from opgraph.tracing.state.reach import LOCKS, OF_WORKERS, SHARED_LOCK
 from opgraph.tracing.state.speaking import (
     behind,
@@ -43,15 +46,19 @@ _NONE = object()
 class Said:
     """The way back of something that has a state, by what makes one of what it is now."""
 
-    __slots__ = ("_make", "back")
+    __slots__ = ("_make", "_way")
 
     def __init__(self, make: Callable[[], partial[Any]]) -> None:
-        self._make, self.back = make, make()
+        self._make, self._way = make, make()
+
+    def back(self) -> None:
+        """Bring it back."""
+        self._way()
 
     @property
-    def is_found_by_use(self) -> bool:
-        """Whether it is only known by a use of it: who waits for a lock gets it."""
-        return self.back.func in (_lock_back, _loop_back)
+    def is_loops(self) -> bool:
+        """Whether it is a loop of asyncio's, to whose tasks handlers of signals belong."""
+        return self._way.func is _loop_back
 
     def now(self) -> partial[Any]:
         """Another one."""
@@ -60,10 +67,24 @@ class Said:
     def let_stay(self, then: partial[Any]) -> None:
         """What was changed since `then` is so as if it had been before."""
         now = self._make()
-        if all(map(_alike, self.back.args, then.args)) and not all(
-            map(_alike, then.args, now.args)
-        ):
-            self.back = now
+        if are_alike(self._way, then) and not are_alike(then, now):
+            self._way = now
+
+
+class InCommon(Said):
+    """The same of memory in which other processes have a part: it stays as it is."""
+
+    __slots__ = ()
+
+    def back(self) -> None:
+        """Raise where it is another."""
+        if not are_alike(self._way, self._make()):
+            raise Left("memory that processes share was changed, by forward or by another process")
+
+
+def are_alike(one: partial[Any], other: partial[Any]) -> bool:
+    """Whether two ways back lead to the same."""
+    return all(map(_alike, one.args, other.args))
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -83,9 +104,9 @@ def _alike(one: Any, other: Any) -> bool:
 def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     """A function that brings back a generator of random numbers (of torch, Python or numpy) or a buffer."""
     if isinstance(item, (bytearray, array)):
-        return partial(item.__setitem__, slice(None), item[:])
+        return partial(_content_back, item, _own(item, "__getitem__")(slice(None)))
     if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
-        return partial(_semaphore_back, item, item._get_value(), alone)
+        return partial(_semaphore_back, item, _taken(item), alone)
     if isinstance(item, OF_WORKERS):
         return partial(_batches_back, item, item._rcvd_idx)
     if isinstance(item, torch.jit.ScriptModule):
@@ -120,6 +141,8 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     if isinstance(item, SimpleQueue):
         before = _drained(item) if alone() else item.qsize()
         return partial(_queue_back, item, before, alone)
+    if is_in_python(item):
+        raise NotImplementedError  # its place is among its attributes
     if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
         is_standard = any(item is each for each in standard())
         place = None if is_standard else _place(item)
@@ -130,7 +153,7 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     if isinstance(item, torch.Generator):
         return partial(item.set_state, item.get_state())
     if hasattr(item, "getstate"):
-        return partial(item.setstate, item.getstate())
+        return partial(_numbers_back, item, _own(item, "getstate")())
     if hasattr(item, "set_state"):
         return partial(item.set_state, item.get_state(legacy=False))
     kind: Any = type(item)
@@ -138,6 +161,23 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
         return partial(_insides_back, item, shown_in_c(item, kind))
     bits = getattr(item, "bit_generator", item)
     return partial(setattr, bits, "state", bits.state)
+
+
+def _own(item: Any, name: str) -> Any:
+    """A method as the nearest class has it that is not of a person's own: what theirs would note is not the
+    forward's."""
+    classes = (c for c in type(item).__mro__ if is_closed(c.__module__) and name in vars(c))
+    return vars(next(classes))[name].__get__(item)
+
+
+def _content_back(item: Any, before: Any) -> None:
+    if _own(item, "__getitem__")(slice(None)) != before:
+        _own(item, "__setitem__")(slice(None), before)
+
+
+def _numbers_back(item: Any, before: Any) -> None:
+    if _own(item, "getstate")() != before:
+        _own(item, "setstate")(before)
 
 
 def _loop_back(
@@ -165,13 +205,15 @@ def _insides_back(item: Any, before: bytes) -> None:
 
 def _held(lock: Any) -> int:
     """How often a lock is held; by this thread, if it says by which."""
-    if not hasattr(lock, "_release_save"):
+    if not isinstance(lock, LOCKS[1]):
         return int(lock.locked())
-    if not lock._is_owned():
-        return 0
-    state = lock._release_save()
-    lock._acquire_restore(state)
-    return int(state[0])
+    said = _OWNED.search(_shown(lock))
+    return int(said[2]) if said and int(said[1]) == get_ident() else 0
+
+
+_shown: Callable[[Any], str] = vars(LOCKS[1])["__repr__"]
+_OWNED = re.compile(r" owner=(\d+) count=(\d+) ")
+"""How Python shows by which thread a lock is held, and how often, which it says in no other way (3.11)."""
 
 
 def _lock_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
@@ -184,13 +226,25 @@ def _lock_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
 
 
 def _semaphore_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
-    """The same of one that processes share."""
-    if lock._get_value() != before and not alone():
+    """The same of one that processes share: others take it meanwhile."""
+    taken = _taken(lock) - before
+    if taken and not (_is_lock(lock) or alone()):
         raise Left("forward took a lock or gave it back, or another thread did")
-    for _ in range(before - lock._get_value()):
+    for _ in range(taken):
         lock.release()
-    while lock._get_value() > before and lock.acquire(False):  # noqa: FBT003
-        pass
+    for _ in range(-taken):
+        if not lock.acquire(False):  # noqa: FBT003
+            raise Left("forward gave back a lock that another process has taken since")
+
+
+def _is_lock(semaphore: Any) -> bool:
+    return bool(semaphore.kind == 0 or semaphore.maxvalue == 1)
+
+
+def _taken(lock: Any) -> int:
+    """How often this process took one: of a lock this thread, and not another, as that which feeds a
+    queue."""
+    return int(lock._count()) if lock._is_mine() or not _is_lock(lock) else 0
 
 
 def _variables_back(context: Context, before: dict[ContextVar[Any], Any]) -> None:
@@ -261,9 +315,9 @@ def _drained(queue: SimpleQueue[Any]) -> list[Any]:
     found = []
     with suppress(Empty):
         while True:
-            found.append(queue.get_nowait())
+            found.append(_take(queue))
     for item in found:
-        queue.put(item)
+        _put(queue, item)
     return found
 
 
@@ -276,9 +330,12 @@ def _queue_back(
         return
     with suppress(Empty):
         while True:
-            queue.get_nowait()
+            _take(queue)
     for item in before:
-        queue.put(item)
+        _put(queue, item)
+
+
+_take, _put = SimpleQueue.get_nowait, SimpleQueue.put
 
 
 def _said_back(item: Any, before: Any) -> None:
@@ -310,10 +367,19 @@ def _backward_back(node: Any, before: int) -> None:
         raise Left("forward ran a backward through results that were there before, and freed it")
 
 
+def is_in_python(item: Any) -> bool:
+    """Whether something is a file of a class of a person's own, which has none of C's behind it."""
+    kinds = [each for each in type(item).__mro__ if each.__module__ == "_io"]
+    return bool(kinds) and kinds[0] in _ABSTRACT and not is_closed(type(item).__module__)
+
+
+_ABSTRACT = [getattr(io._io, f"_{kind}IOBase") for kind in ("", "Raw", "Buffered", "Text")]  # type: ignore[attr-defined]
+
+
 def _place(file: Any) -> int | None:
     """Where somebody is in a file; None where that is not told."""
     with suppress(OSError, ValueError):
-        return int(file.tell())
+        return int(_own(file, "tell")())
     return None
 
 

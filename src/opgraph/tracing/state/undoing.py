@@ -41,7 +41,7 @@ from opgraph.tracing.state.holding import (
 from opgraph.tracing.state.packages import is_closed, is_installed
 from opgraph.tracing.state.steps import Gone, Left
 
-_KIND: Any = vars(object)["__class__"]
+KIND: Any = vars(object)["__class__"]
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__",
                  "__module__")  # fmt: skip
 look_at = attrgetter(*_OF_FUNCTIONS)
@@ -173,7 +173,7 @@ def object_back(found: tuple[Any, type, Any]) -> None:
     """The class of an object, and which dictionary has its attributes."""
     item, cls, table = found
     if type(item) is not cls:
-        _KIND.__set__(item, cls)
+        KIND.__set__(item, cls)
     if type(table) is not dict or table_of(item) is table:
         return
     if has_table(cls) and table_of(item) is table_of(
