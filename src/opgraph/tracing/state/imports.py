@@ -19,9 +19,8 @@ from torch.utils import _python_dispatch as dispatching
 from opgraph.record.turns import is_mine
 from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
 
-files: Any = importing_files._LoaderBasics
-_EXECUTE = files.exec_module
-"""What makes a module of its file."""
+_FILES: Any = importing_files._LoaderBasics
+"""Has what makes a module of its file."""
 _FIRST = "_find_and_load"
 """What Python calls to import a module that is not there yet, and `importlib` for any."""
 
@@ -37,7 +36,7 @@ class Imports:
         plainly: Callable[[], Any],
     ) -> None:
         self._before, self._heard, self._plain = before, heard, getattr(importing, _FIRST)
-        self._plainly = plainly
+        self._plainly, self._make = plainly, _FILES.exec_module
         self._within = threading.local()
         self._execute: Any = None
         self._there: dict[str, ModuleType] = {}
@@ -51,50 +50,50 @@ class Imports:
         def execute(loader: Any, module: ModuleType) -> None:
             self._executed(loader, module)
 
-        files.exec_module = self._execute = execute
+        _FILES.exec_module = self._execute = execute
 
     def end(self) -> None:
         """Hear no more, not even of an import that goes on."""
         self._before, self._heard = lambda: None, lambda *_: None
         if getattr(importing, _FIRST) == self._imported:
             setattr(importing, _FIRST, self._plain)
-        if files.exec_module is self._execute:
-            files.exec_module = _EXECUTE
+        if _FILES.exec_module is self._execute:
+            _FILES.exec_module = self._make
         self._execute = None  # which leads here
 
     def _imported(self, name: str, import_: Any) -> Any:
         if name in sys.modules or self._failed.get(name) == _looked_through():
             return self._plain(name, import_)  # it is there, or is not
         before = set(sys.modules)
-        try:
-            with self._hearing(before):
+        with self._hearing(before) as hears:
+            try:
                 return self._plain(name, import_)
-        finally:
-            if name not in sys.modules and before.issuperset(sys.modules):
-                self._failed[name] = _looked_through()
+            finally:
+                if hears and name not in sys.modules and before.issuperset(sys.modules):
+                    self._failed[name] = _looked_through()
 
     def _executed(self, loader: Any, module: ModuleType) -> None:
         """A module is made of its file, as by who loads it by its path."""
         name, before = module.__name__, set(sys.modules)
         if self._there.get(name) is module:
-            _EXECUTE(loader, module)  # once more
+            self._make(loader, module)  # once more
             return
         if sys.modules.get(name) is module:
             before.discard(name)
         with self._hearing(before):
-            _EXECUTE(loader, module)
+            self._make(loader, module)
 
     @contextmanager
-    def _hearing(self, before: set[str]) -> Iterator[None]:
-        """Within, modules are imported that are not among those `before`, unless another one imports what
-        does that, or another thread."""
+    def _hearing(self, before: set[str]) -> Iterator[bool]:
+        """Within, modules are imported that are not among those `before`: whether that is heard, as it is
+        not where another one imports what does that, or another thread does."""
         if not is_mine() or getattr(self._within, "one", False):
-            yield
+            yield False
             return
         self._within.one, then = True, self._before()
         try:
             with _undisturbed(), self._plainly():
-                yield
+                yield True
         finally:
             try:
                 self._heard(sys.modules.keys() - before, then, _by_tracing())
