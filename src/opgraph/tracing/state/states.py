@@ -217,12 +217,13 @@ _OWNED = re.compile(r" owner=(\d+) count=(\d+) ")
 
 
 def _lock_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
-    if _held(lock) != before and not alone():
+    if _held(lock) != before and not (isinstance(lock, LOCKS[1]) or alone()):
         raise Left("forward took a lock or gave it back, or another thread did")
     while _held(lock) > before:
         lock.release()
-    while _held(lock) < before and lock.acquire(blocking=False):
-        pass
+    while _held(lock) < before:
+        if not lock.acquire(blocking=False):
+            raise Left("forward gave back a lock that another thread has taken since")
 
 
 def _semaphore_back(lock: Any, before: int, alone: Callable[[], bool]) -> None:
