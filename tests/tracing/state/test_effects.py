@@ -111,6 +111,13 @@ def _sends(_: Path) -> None:
             there.send_pyobj(1)
 
 
+def _writes_again(_: Path) -> None:
+    AGAIN.seek(0)
+    AGAIN.write("x")
+    AGAIN.flush()
+    AGAIN.seek(0)
+
+
 class Abstract(ABC):  # noqa: B024
     """A class that others are registered with."""
 
@@ -122,6 +129,7 @@ PIPE = os.pipe()
 STREAM = open(PIPE[1], "w", buffering=1, closefd=False)  # noqa: SIM115
 with tempfile.TemporaryFile() as _file:
     PLACES = os.dup(_file.fileno())
+    AGAIN = open(os.dup(_file.fileno()), "w", closefd=False)  # noqa: SIM115
 HERE, THERE = multiprocessing.Pipe()
 STORE = torch.distributed.HashStore()
 SEEDS = np.random.default_rng(0)
@@ -181,7 +189,8 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         ["printed to stdout"]),
     "stderr": (lambda f: sys.stderr.write("hello"), ["printed to stderr"]),
     "program": (lambda f: subprocess.run(["true"], check=True), ["started ['true']"]),
-    "socket": (_connects, ["connected to FOLDER/s", "removed or renamed FOLDER/s"]),
+    "socket": (_connects, ["bound a socket to FOLDER/s", "connected to FOLDER/s",
+                           "removed or renamed FOLDER/s"]),
     "rights": (lambda f: (f / "there.txt").chmod(0o600), ["changed FOLDER/there.txt"]),
     "shell": (lambda f: os.system("true"), ["started true"]),
     "class": (lambda f: Abstract.register(float), ["registered a class with Abstract"]),
@@ -222,6 +231,9 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "image": (lambda f: torchvision.io.write_jpeg(IMAGE, str(f / "a.jpg")),
               ["wrote to FOLDER/a.jpg"]),
     "scripted": (lambda f: SCRIPTED.save(f / "a.pt"), ["wrote to FOLDER/a.pt"]),
+    "by torch": (lambda f: torch.jit.save(SCRIPTED, str(f / "a.pt")), ["wrote to FOLDER/a.pt"]),
+    "length": (lambda f: os.truncate(PLACES, 1), [f"changed the descriptor {PLACES}"]),
+    "again": (_writes_again, ["wrote to a file that was open, or moved in it"]),
     "safetensors": (lambda f: safetensors.torch.save_file({"a": torch.zeros(2)}, f / "a.safetensors"),
                     ["wrote to FOLDER/a.safetensors"]),
     "message": (_sends, ["sent through a connection"]),
@@ -599,3 +611,50 @@ assert dict(counters["frames"]) == before
 def test_what_hears_is_no_part_of_what_is_compiled() -> None:
     """The hook stays in the process, and Python calls it within functions that Dynamo has compiled."""
     subprocess.run([sys.executable, "-c", COMPILED], check=True)
+
+
+def _in_another(number: int) -> int:
+    return number
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+@pytest.mark.parametrize("how", ["map", "apply", "imap", "apply_async"])
+def test_what_a_pool_of_processes_is_asked_is_said(how: str, tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        args: Any = ([1],) if "map" in how else (((1,)),)
+
+        def do(_: Path) -> None:
+            done = getattr(pool, how)(_in_another, *args)
+            assert how != "map" or done == [1]
+
+        assert said(do, tmp_path) == [
+            "forward called what another process has _in_another: that cannot be taken back"
+        ]
+
+
+def test_a_model_of_a_package_with_the_name_of_one_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+import torch
+class Writes(torch.nn.Module):
+    def __init__(self, path):
+        super().__init__()
+        self.layer, self.path = torch.nn.Linear(4, 4), path
+    def forward(self, x):
+        with open(self.path, "w") as file:
+            file.write("x")
+        return self.layer(x)
+"""
+    package = tmp_path / "code"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "model.py").write_text(text)
+    monkeypatch.delitem(sys.modules, "code", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        made: Any = importlib.import_module("code.model")
+        notes = opgraph.profile(made.Writes(tmp_path / "a.txt"), X).model.notes
+    finally:
+        sys.modules.pop("code.model", None)
+    assert notes == (f"forward wrote to {tmp_path / 'a.txt'}: that cannot be taken back",)

@@ -644,3 +644,174 @@ def test_a_module_that_a_forward_loads_by_its_path(
     assert plugin.LAYER.weight.grad is None
     assert plugin.LAYER.num_batches_tracked == 0
     assert torch.equal(plugin.LAYER.running_mean, torch.zeros(8))
+
+
+REGISTERING = """
+import importlib
+FOUND = {}
+def register(function):
+    assert function.__name__ not in FOUND
+    FOUND[function.__name__] = function
+    return function
+def find(kind):
+    if kind not in FOUND:
+        importlib.import_module("registering_package." + kind)
+    return FOUND[kind]
+"""
+FANCY = """
+from . import register
+STATS, SEEN = {"calls": 0}, []
+class Cache:
+    hits, table = 0, {}
+@register
+def fancy(x):
+    STATS["calls"] += 1
+    SEEN.append(x.shape)
+    Cache.hits += 1
+    Cache.table[len(SEEN)] = 1
+    return x
+"""
+
+
+@pytest.fixture
+def registering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A package with a registry, and a module that fills it when it is first asked for."""
+    package = tmp_path / "registering_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(REGISTERING)
+    (package / "fancy.py").write_text(FANCY)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("registering_package")
+    for name in [name for name in sys.modules if name.startswith("registering_package")]:
+        del sys.modules[name]
+
+
+def test_what_a_module_keeps_that_is_imported_by_a_name_which_code_makes(registering: Any) -> None:
+    for _ in range(2):
+        opgraph.profile(Using(lambda: registering.find("fancy")(X)), X)
+        late = sys.modules["registering_package.fancy"]
+        kept: Any = late
+        assert (kept.STATS, kept.SEEN, kept.Cache.hits, kept.Cache.table) == (
+            {"calls": 0},
+            [],
+            0,
+            {},
+        )
+
+
+@pytest.mark.parametrize("kept", ["sys.modules", "own", "attribute"])
+def test_what_a_module_registers_that_is_loaded_by_its_path(kept: str, registering: Any) -> None:
+    """It is not loaded once more, wherever the forward keeps it, and found at the next call."""
+    own: dict[str, Any] = {}
+
+    class Plugged(Using):
+        plugin: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            name = "registering_package.fancy"
+            known = {"sys.modules": sys.modules, "own": own, "attribute": {name: self.plugin}}[kept]
+            if known.get(name) is None:
+                path = Path(registering.__file__).with_name("fancy.py")
+                spec = importlib.util.spec_from_file_location(name, path)
+                assert spec is not None
+                assert spec.loader is not None
+                plugin = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(plugin)
+                if kept == "attribute":
+                    self.plugin = plugin
+                else:
+                    known[name] = plugin
+            registering.FOUND["fancy"](x)
+            return super().forward(x)
+
+    model = Plugged(int)
+    opgraph.profile(model, X)
+    opgraph.profile(model, X, mode="train")
+    model(X)
+
+
+SETTING = """
+import contextvars, logging, torch._dynamo
+torch._dynamo.config.recompile_limit = 63
+VARIABLE = contextvars.ContextVar("opgraph_tested")
+VARIABLE.set("by the import")
+logging.captureWarnings(True)
+logging.getLogger("opgraph_tested.fresh").setLevel("ERROR")
+"""
+
+
+def test_what_an_import_sets_in_variables_of_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of Dynamo's settings are such; so is what shows warnings, and a logger that nobody else has."""
+    (tmp_path / "opgraph_tested_setting.py").write_text(SETTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    config: Any = importlib.import_module("torch._dynamo").config
+    before = config.recompile_limit
+    try:
+        opgraph.profile(Using(lambda: importlib.import_module("opgraph_tested_setting")), X)
+        setting: Any = sys.modules["opgraph_tested_setting"]
+        assert config.recompile_limit == 63
+        assert setting.VARIABLE.get(None) == "by the import"
+        assert warnings.showwarning is logging._showwarning  # type: ignore[attr-defined]
+        assert logging.getLogger("opgraph_tested.fresh").level == logging.ERROR
+    finally:
+        config.recompile_limit = before
+        logging.captureWarnings(False)
+        sys.modules.pop("opgraph_tested_setting", None)
+
+
+CHAINED = """
+import signal
+BEFORE = signal.getsignal(signal.SIGUSR1)
+def handle(*args):
+    BEFORE(*args)
+AS_SET = signal.signal(signal.SIGUSR1, handle)
+"""
+
+
+@needs_signals
+def test_an_import_that_handles_a_signal_beside_who_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "opgraph_tested_chained.py").write_text(CHAINED)
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+
+    def mine(number: int, _: Any) -> None:
+        seen.append(number)
+
+    def use() -> None:
+        importlib.import_module("opgraph_tested_chained")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, mine)
+    try:
+        opgraph.profile(Using(use), X)
+        chained: Any = sys.modules["opgraph_tested_chained"]
+        assert chained.BEFORE is chained.AS_SET is mine
+        assert signal.getsignal(signal.SIGUSR1) is chained.handle
+        assert seen == [signal.SIGUSR1]
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert seen == [signal.SIGUSR1] * 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        sys.modules.pop("opgraph_tested_chained", None)
+
+
+@needs_signals
+def test_a_handler_that_a_forward_puts_back_waits_still() -> None:
+    """An interrupt that comes then is not raised while all is brought back."""
+
+    def use() -> None:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert before is signal.default_int_handler
+        assert signal.signal(signal.SIGINT, before) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is before
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert opgraph.profile(Using(use), X).model.notes == ()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -238,3 +238,37 @@ def test_sets_of_weights_are_gone_through_in_the_same_order(mode: str) -> None:
     assert found.totals.flops >= 9 * 2 * 2 * 4 * 4
     assert list(map(id, model.decay)) == before
     assert model.parts["all"] is model.decay
+
+
+def _gathered(weight: Any) -> None:
+    weight.data = weight.shard.view(weight.full).clone()
+    weight.gathered = True
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("how", ["method", "of C", "partial"])
+def test_a_method_of_a_weight_among_its_own_attributes(how: str, mode: str) -> None:
+    """As where weights are kept in parts, and put together before they are used."""
+
+    class Layer(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            for weight in self.parameters():
+                held: Any = weight
+                held.gather()
+                assert held.gathered
+                if how == "of C":
+                    assert held.count() == weight.numel() > 0
+            return super().forward(x)
+
+    model = Layer(4, 4)
+    for weight in model.parameters():
+        each: Any = weight
+        each.shard, each.full = weight.detach().clone().flatten(), weight.shape
+        each.gather = (
+            partial(_gathered, weight) if how == "partial" else MethodType(_gathered, weight)
+        )
+        each.count = weight.numel
+        weight.data, each.gathered = torch.empty(0), False
+    profile = opgraph.profile(model, torch.randn(3, 4), mode=mode)
+    assert profile.totals.flops == (1 if mode == "infer" else 2) * 2 * 3 * 4 * 4
+    assert [w.numel() for w in model.parameters()] == [0, 0]

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from opgraph.record.identity import identity
+from opgraph.tracing.state.process import changed
 from opgraph.tracing.state.signals import Signals
 
 _SIGNALS = 16
@@ -76,6 +78,26 @@ class Aside:
         """Whether a signal, which has come once more, comes as often as a timer's."""
         self._came[number] += 1
         return self._came[number] > _SIGNALS
+
+
+class Variables:
+    """Context variables that what is no part of a forward sets, beside others that the run has of them."""
+
+    def __init__(self) -> None:
+        self._staying: dict[ContextVar[Any], Any] = {}
+
+    def now(self) -> Context:
+        """What all are now."""
+        return copy_context()
+
+    def let_stay(self, then: Context) -> None:
+        """Those that are others than they were `then` are so when the run is over."""
+        self._staying.update(changed(then, copy_context()))
+
+    def back(self) -> None:
+        """Set them."""
+        for variable, value in self._staying.items():
+            variable.set(value)
 
 
 class Stands:

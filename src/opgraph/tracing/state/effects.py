@@ -3,6 +3,7 @@ programs, printed text. It is let happen, as in any call of the model, and remar
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -18,7 +19,7 @@ import torch
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine
 from opgraph.tracing.state.holding import loaded
-from opgraph.tracing.state.others import NEUTRAL, alone, idles, name_of_thread
+from opgraph.tracing.state.others import alone, idles, is_neutral, name_of_thread
 from opgraph.tracing.state.packages import is_closed, is_opaque
 
 _TOLD = 3
@@ -301,10 +302,14 @@ def _streams(held: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
     by writing to it, or by reading from it, and what it is called."""
     seen: set[tuple[int, str]] = set()
     named = zip(standard(), ("stdout", "stderr") * 2, strict=True)
+    held = list(held)
     placeless = [(stream, name_of(stream)) for stream in held if _has_no_places(stream)]
+    placed = [
+        (stream, f"{name_of(stream)}, or moved in it") for stream in held if _is_written(stream)
+    ]
     found = [
         *((stream, _PRINTED, name) for stream, name in named),
-        *((stream, _WROTE, name) for stream, name in placeless),
+        *((stream, _WROTE, name) for stream, name in (*placeless, *placed)),
         *((stream, _READ, "stdin") for stream in (sys.stdin, sys.__stdin__)),
         *((stream, _READ, name) for stream, name in placeless),
     ]
@@ -319,6 +324,19 @@ def _streams(held: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
 def _has_no_places(stream: Any) -> bool:
     with suppress(Exception):  # a class of one's own may answer as it likes
         return not stream.seekable()
+    return False
+
+
+_FILES = (io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)
+
+
+def _is_written(stream: Any) -> bool:
+    """Whether something is an open file that may be written to at any place."""
+    with suppress(Exception):
+        kinds = issubclass(
+            type(stream), (io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)
+        )
+        return bool(kinds and stream.writable() and stream.seekable())
     return False
 
 
@@ -337,17 +355,20 @@ def _by_the_model() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
-        package = name.partition(".")[0]
         if name.startswith(_IMPORTING):  # it keeps what it compiles
             return False
-        if (
-            package not in NEUTRAL
-            and name != "torch.serialization"
-            and frame.f_globals is not globals()
-        ):
-            return package not in ("torch", "opgraph")
+        acts = name.startswith(_ACTING) or frame.f_globals is globals()
+        if not acts and not is_neutral(frame):
+            return name.partition(".")[0] not in ("torch", "opgraph")
         frame = frame.f_back
     return True  # a thread that runs nothing but a function of Python's
+
+
+_ACTING = (
+    "torch.serialization", "torch.hub", "torch.jit", "torch.export", "torch.package", "torch.profiler",
+    "torch.multiprocessing", "torch.distributed.checkpoint", "torch.utils.tensorboard",
+)  # fmt: skip
+"""The parts of torch that do something in the world outside for whoever calls them."""
 
 
 def _above() -> set[str]:
@@ -379,8 +400,7 @@ def _variable(name: Any, *_: Any) -> str | None:
 
 def _by_itself(what: Any, *_: Any) -> str | None:
     """What the model does to a descriptor, and no function of Python's."""
-    package = str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0]
-    return None if package in NEUTRAL else _text(what)
+    return None if is_neutral(sys._getframe(2)) else _text(what)
 
 
 def _database(path: Any, *_: Any, **__: Any) -> str | None:
@@ -395,6 +415,12 @@ def _opened(file: Any, mode: str | None, flags: int) -> str | None:
 def _path(path: Any, *_: Any) -> str | None:
     """What is named by its path: descriptors are heard by themselves."""
     return None if isinstance(path, int) else _text(path)
+
+
+def _path_or_descriptor(path: Any, *_: Any) -> str | None:
+    if not isinstance(path, int):
+        return _text(path)
+    return f"the descriptor {path}" if any(path in each.open for each in _LISTENING) else None
 
 
 def _to_file(file: Any) -> str | None:
@@ -420,6 +446,16 @@ def _second(_: Any = None, other: Any = "", *__: Any, **___: Any) -> str:
 
 def _called(_: Any, method: Any = "", /, *__: Any, **___: Any) -> str:
     return _text(method)
+
+
+def _in_pool(pool: Any, function: Any = None, *_: Any, **__: Any) -> str | None:
+    if type(pool).__name__ == "ThreadPool":
+        return None
+    return _text(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _called_so(process: Any) -> str:
+    return _text(process.name)
 
 
 def _in_second(_: Any, file: Any = "", *__: Any, **___: Any) -> str:
@@ -478,14 +514,14 @@ def _text(thing: Any) -> str:
 
 
 def _list(names: dict[str, None]) -> str:
-    shown = [n for n in names if n][:_TOLD]
-    more = len(names) - len(shown)
+    named = [n for n in names if n]
+    shown, more = named[:_TOLD], len(named[_TOLD:])
     return f" {', '.join(shown)}{f' and {more} more' if shown and more else ''}" if shown else ""
 
 
 _WROTE, _REMOVED, _CHANGED = "wrote to", "removed or renamed", "changed"
 _PRINTED, _READ = "printed to", "took what was to be read from"
-_WRITES = "write", "writelines"
+_WRITES = "write", "writelines", "truncate"
 _READS = "read", "read1", "readinto", "readline", "readlines"
 """Methods of streams."""
 _DROPPED = "dropped what torch.compile had made"
@@ -494,7 +530,7 @@ _EVENTS: dict[str, tuple[str, Callable[..., str | None]]] = {
     "open": (_WROTE, _opened),
     "os.mkdir": ("made the folder", _new),
     **dict.fromkeys(("os.remove", "os.rename", "os.rmdir"), (_REMOVED, _there)),
-    **dict.fromkeys(("os.truncate", "os.chmod", "os.chown", "os.utime"), (_CHANGED, _path)),
+    **dict.fromkeys(("os.truncate", "os.chmod", "os.chown", "os.utime"), (_CHANGED, _path_or_descriptor)),
     **dict.fromkeys(("fcntl.fcntl", "fcntl.flock", "fcntl.lockf", "fcntl.ioctl"),
                     ("changed the descriptor", _first)),
     **dict.fromkeys(("os.setxattr", "os.removexattr"), (_CHANGED, _path)),
@@ -504,6 +540,7 @@ _EVENTS: dict[str, tuple[str, Callable[..., str | None]]] = {
     "subprocess.Popen": ("started", _second),
     "os.kill": ("sent a signal to", _first),
     "socket.connect": ("connected to", _second),
+    "socket.bind": ("bound a socket to", _second),
     **dict.fromkeys(("socket.sendto", "socket.sendmsg"), ("sent to", _last)),
     "ctypes.dlopen": ("loaded the library", _first),
     "syslog.syslog": ("wrote to the log of the system", _nothing),
@@ -542,6 +579,8 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     *(("os", name, "made", _first) for name in ("mkfifo", "mknod")),
     ("torch.serialization", "_open_zipfile_writer", _WROTE, _to_file),
     ("torch.jit._script", "RecursiveScriptModule.save", _WROTE, _in_second),
+    ("torch.export", "save", _WROTE, _in_second),
+    ("torch.profiler.profiler", "_KinetoProfile.export_chrome_trace", _WROTE, _second),
     ("torchvision.io.image", "write_file", _WROTE, _first),
     ("safetensors.torch", "serialize_file", _WROTE, _second),
     ("safetensors.numpy", "serialize_file", _WROTE, _second),
@@ -552,12 +591,16 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("h5py", "Group.create_dataset", _WROTE, _data_set),
     ("h5py", "AttributeManager.__setitem__", _WROTE, _always("what h5py has open")),
     *(("os", name, "wrote to the descriptor", _first) for name in (
-        "write", "writev", "pwrite", "pwritev", "sendfile")),
+        "write", "writev", "pwrite", "pwritev", "sendfile", "posix_fallocate")),
+    ("os", "copy_file_range", "wrote to the descriptor", _second),
     *(("multiprocessing.connection", f"_ConnectionBase.{name}", "sent through a connection", _handed)
       for name in ("send", "send_bytes")),
     *(("torch._C._distributed_c10d", f"Store.{name}", "changed a store of torch.distributed", _nothing)
       for name in ("set", "add", "append", "compare_set", "multi_set", "delete_key", "queue_push")),
     ("queue", "Queue.put", "gave what it put into a queue to a thread that waits for it", _awaited),
+    *(("multiprocessing.pool", f"Pool.{name}", "called what another process has", _in_pool)
+      for name in ("apply_async", "_map_async", "imap", "imap_unordered")),
+    ("multiprocessing.process", "BaseProcess.start", "started", _called_so),
     *(("multiprocessing.queues", f"{kind}.put", "sent through a connection", _nothing)
       for kind in ("Queue", "JoinableQueue")),
     ("os", "dup2", "changed the descriptor", _second),

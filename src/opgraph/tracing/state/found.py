@@ -177,6 +177,20 @@ class Found:
                 if not all(map(is_, by_now := says(item), said)):
                     found[at] = item, by_now
 
+    def let_in(self, made: Iterable[Any]) -> None:
+        """Wherever one of these was put into a dictionary, it stays there."""
+        ids = set(map(identity, made))
+        for table, before in self._dictionaries():
+            for key, value in entries_of(table).items():
+                if identity(value) in ids:
+                    before[key] = value
+        for table in self._empty:
+            if issubclass(type(table), dict):
+                entries = {k: v for k, v in contents(table).items() if identity(v) in ids}
+                self._tables += [(table, entries)] * bool(entries)
+        kept = {identity(table) for table, _ in self._tables}
+        self._empty = [each for each in self._empty if identity(each) not in kept]
+
     def found_in_tables(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
         """The dictionaries of Python's own class that were found, with what was in them."""
         return (pair for pair in self._tables if type(pair[0]) is dict)
@@ -212,6 +226,9 @@ class Found:
         """Put copies in the place of some things, by their ids, until all is restored: wherever these were
         found, and are still."""
         copies = self._with_wholes(copies)
+        for made in copies.values():  # which may have methods of what it is for
+            own = vars(made) if issubclass(type(made), Tensor) else {}
+            own.update({n: copies[identity(v)] for n, v in own.items() if identity(v) in copies})
         for table in (*(table for table, _ in self._tables), *(own.table for own in self._apart)):
             base = dict_class(table)
             if not copies.keys().isdisjoint(map(identity, base.values(table))):
@@ -434,7 +451,9 @@ def _of_parts(item: Any, parts: list[Any]) -> Any:
     if cls is MethodType:
         return MethodType(item.__func__, *parts)
     if identity(cls) in METHODS_IN_C:
-        return getattr(parts[0], item.__name__)
+        return getattr(type(parts[0]), item.__name__).__get__(
+            parts[0]
+        )  # not one of its own by that name
     if not issubclass(cls, tuple):
         return cls(parts)
     made = (vars(each).get("__new__") for each in cls.__mro__)

@@ -19,7 +19,7 @@ from itertools import chain
 from logging import Logger
 from math import inf
 from operator import itemgetter
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, parts_of_memory
 from opgraph.tracing.fake.types import graded, is_told
 from opgraph.tracing.state.arrays import is_among, memory_of, shared_places, write_back
-from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, plainly
+from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, Variables, plainly
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.found import Found
@@ -51,7 +51,7 @@ from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.meeting import PATIENCE, met
 from opgraph.tracing.state.memory import free_bytes
 from opgraph.tracing.state.others import Others, alone, processes
-from opgraph.tracing.state.packages import is_closed
+from opgraph.tracing.state.packages import is_closed, own_modules
 from opgraph.tracing.state.process import (
     AROUND,
     Settings,
@@ -154,7 +154,9 @@ class Guard:
         self._own: set[int] = set()
         self._unwritten: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
-        self._beside: Reach | None = None
+        self._beside: list[Reach] = []
+        self._loaded: list[ModuleType] = []
+        self._variables = Variables()
         self._late: list[_Remembered] = []
         self._under_way: list[Any] = []
         self._gone: list[Any] = []
@@ -203,7 +205,7 @@ class Guard:
                 and tensor.numel() * tensor.element_size() > least
             }
             self._first = _Remembered(self._reach, self)
-            self._beside = self._reach.beside()
+            self._beside = [self._reach.beside(own_modules())]
             self.away = {t.device.type for t in self._reach.tensors.values() if is_away(t)} | {
                 tensor.device.type
                 for module in stood_for
@@ -222,12 +224,10 @@ class Guard:
     def _kept(self) -> Iterator[Kept]:
         """All that was found, and settings. In a thread that the forward has started settings and states
         are left out, for others go on meanwhile."""
-        yield from self._reaches()
-        if self._beside is not None:
-            yield self._beside
+        yield from (*self._reaches(), *self._beside)
         if threading.get_ident() == self._thread:
             yield from chain.from_iterable(of.small() for of in (self._first, *self._late))
-            yield self._settings
+            yield from (self._variables, self._settings)
             for around in AROUND:
                 yield from around
 
@@ -243,12 +243,17 @@ class Guard:
             then = self._aside.begins()
         try:
             tables = self._reach.found_in_tables()
-            with replaced(self._effects, "apart", True), plainly(), self._stands.away(tables):  # noqa: FBT003
+            with (
+                replaced(self._effects, "apart", True),  # noqa: FBT003
+                replaced(self.signals, "aside", True),  # noqa: FBT003
+                plainly(),
+                self._stands.away(tables),
+            ):
                 yield
         finally:
             self._aside.ends(then)
 
-    def _imported(self, modules: set[str], then: Then, by_tracing: bool) -> None:
+    def _imported(self, modules: dict[str, ModuleType], then: Then, by_tracing: bool) -> None:
         """The model is the first to import these: what it may change in them is guarded from now on. What
         they changed of what was found stays with them, and of settings, but for those of what torch alone
         needs."""
@@ -258,7 +263,10 @@ class Guard:
             return
         with plainly():
             late = _Remembered(self._reach.after(modules), self)
+            own = (n for n in modules if not is_closed(n) and sys.modules.get(n) is modules[n])
+            self._beside.append(late.reach.beside(own))
         self._late.append(late)
+        self._loaded += modules.values()
         late.lend()
         self._effects.hear()
         self.when_imported()
@@ -266,7 +274,7 @@ class Guard:
     @contextmanager
     def _as_before(self) -> Iterator[None]:
         """Within, whoever imports finds what hears, and what code is told, out of the way."""
-        with self._effects.unheard(), self.while_imported():
+        with self._effects.unheard(), self.while_imported(), replaced(self.signals, "aside", True):  # noqa: FBT003
             yield
 
     def begin(self) -> None:
@@ -626,6 +634,7 @@ class Guard:
         try:
             for step in (
                 lambda: _set_depth(max(self._depth, _depth())),
+                self._let_in,
                 self.restore_late,
                 self._imports.end,
                 effects.end,
@@ -644,9 +653,17 @@ class Guard:
             context, self._context = self._context, None
             if context is not None:
                 self._attempt(lambda: _leave_context(context))
+                self._attempt(self._variables.back)
             leave(self.remarks)
             self.signals.tell()
             self.signals.end()
+
+    def _let_in(self) -> None:
+        """A module that was loaded stays where the forward put it: else it would be loaded once more."""
+        if self._loaded:
+            for reach in (*self._reaches(), *self._beside):
+                reach.let_in(self._loaded)
+            self._loaded.clear()
 
     def restore_late(self) -> None:
         """Bring back what the model imported, as long as all that opgraph itself changed for the run is
@@ -679,9 +696,10 @@ class Guard:
         it did."""
         followed = {space.get("__name__") for space in self.spaces}
         done = {name for name in self._effects.for_good if not is_closed(name)}
-        if self._beside is not None and self._others.quiet() and done <= followed:
-            self._undo(self._beside.undoing())
-            self._undo(self._beside.undoing_last())
+        if self._others.quiet() and done <= followed:
+            for beside in self._beside:
+                self._undo(beside.undoing())
+                self._undo(beside.undoing_last())
 
     def _let_go(self) -> None:
         """Let what the run had put in the place of what is there again come to its end."""

@@ -26,13 +26,13 @@ _FIRST = "_find_and_load"
 
 
 class Imports:
-    """Hears which modules are imported, from `begin` until `end`: `heard` is given their names, what
+    """Hears which modules are imported, from `begin` until `end`: `heard` is given them by name, what
     `before` gave just before, and whether torch or opgraph asked for them. Each runs within `plainly`."""
 
     def __init__(
         self,
         before: Callable[[], Any],
-        heard: Callable[[set[str], Any, bool], None],
+        heard: Callable[[dict[str, ModuleType], Any, bool], None],
         plainly: Callable[[], Any],
     ) -> None:
         self._before, self._heard, self._plain = before, heard, getattr(importing, _FIRST)
@@ -78,15 +78,13 @@ class Imports:
         if self._there.get(name) is module:
             self._make(loader, module)  # once more
             return
-        if sys.modules.get(name) is module:
-            before.discard(name)
-        with self._hearing(before):
+        with self._hearing(before - {name}, module):
             self._make(loader, module)
 
     @contextmanager
-    def _hearing(self, before: set[str]) -> Iterator[bool]:
-        """Within, modules are imported that are not among those `before`: whether that is heard, as it is
-        not where another one imports what does that, or another thread does."""
+    def _hearing(self, before: set[str], *loaded: ModuleType) -> Iterator[bool]:
+        """Within, modules are imported that are not among those `before`, or these are `loaded`: whether
+        that is heard, as it is not where another one imports what does that, or another thread does."""
         if not is_mine() or getattr(self._within, "one", False):
             yield False
             return
@@ -96,7 +94,9 @@ class Imports:
                 yield True
         finally:
             try:
-                self._heard(sys.modules.keys() - before, then, _by_tracing())
+                new = {name: sys.modules[name] for name in sys.modules.keys() - before}
+                new |= {module.__name__: module for module in loaded}
+                self._heard(new, then, _by_tracing())
             finally:
                 self._within.one = False
 

@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
-NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
+from opgraph.tracing.state.packages import is_opaque
+
+_NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
 _HOSTS = {
     "execnet",
@@ -78,7 +80,7 @@ def of_ones_own() -> dict[int, str]:
     found, known = {}, {t.ident: t for t in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         within: FrameType | None = frame
-        while within is not None and _package(within) in NEUTRAL:
+        while within is not None and is_neutral(within):
             within = within.f_back
         if within is None or ident == threading.get_ident() or ident not in known:
             continue
@@ -166,7 +168,7 @@ def _is_a_hosts(ident: int, packages: set[str]) -> bool:
     runs = getattr(getattr(thread, "_target", None), "__module__", None) or type(thread).__module__
     if runs.partition(".")[0] == "torch" or runs == "ipykernel.subshell":  # which runs cells
         return runs != "ipykernel.subshell"
-    return bool(packages & _HOSTS) and packages <= NEUTRAL | _HOSTS
+    return bool(packages & _HOSTS) and packages <= _NEUTRAL | _HOSTS
 
 
 def _time(number: int | None) -> str | None:
@@ -176,6 +178,14 @@ def _time(number: int | None) -> str | None:
         said = Path(f"/proc/self/task/{number}/schedstat").read_text()
         return said if said[:2] != "0 " else None
     return None
+
+
+def is_neutral(frame: FrameType) -> bool:
+    """Whether code is of a package that does things for whoever calls it: not of a person's own that has
+    the name of one."""
+    name = str(frame.f_globals.get("__name__"))
+    top = name.partition(".")[0]
+    return top in _NEUTRAL and (top not in sys.stdlib_module_names or is_opaque(name))
 
 
 def _package(frame: FrameType) -> str:

@@ -4,7 +4,6 @@ environment."""
 from __future__ import annotations
 
 import _locale
-import _signal  # type: ignore[import-not-found]
 import gc
 import locale
 import logging
@@ -19,7 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from copy import copy
 from functools import partial
 from multiprocessing.process import current_process
@@ -41,7 +40,7 @@ from opgraph.tracing.state.holding import MISSING, loaded, same_entries, table_o
 from opgraph.tracing.state.loops import around
 from opgraph.tracing.state.others import undisturbed
 from opgraph.tracing.state.randoms import Drawn, draw_on, drawn, drawn_by_python
-from opgraph.tracing.state.signals import SIGNALS, held
+from opgraph.tracing.state.signals import SIGNALS, handle_by, handler_of, held
 from opgraph.tracing.state.speaking import (
     context_back,
     logger_back,
@@ -105,6 +104,12 @@ class Settings:
                 continue
             if _equal(before, was):
                 self._before[at] = now
+            elif type(now) is Context:
+                self._before[at] = before.copy()
+                for variable, value in changed(was, now).items():
+                    self._before[at].run(variable.set, value)
+            elif type(now) is tuple and now and type(now[0]) is frozenset:  # names of loggers
+                self._before[at] = (before[0] | (now[0] - was[0]), *before[1:])
             elif not type(before) is type(was) is type(now) is list:
                 continue
             elif all(type(each) is tuple and len(each) == 2 for each in (*before, *was, *now)):
@@ -119,6 +124,11 @@ class Settings:
                     *(each for each in before if each in now or each not in was),
                     *(each for each in now if each not in was),
                 ]
+
+
+def changed(then: Context, now: Context) -> dict[ContextVar[Any], Any]:
+    """The variables that are others, or new, with what they are."""
+    return {v: value for v, value in now.items() if then.get(v, MISSING) is not value}
 
 
 def _said(get: Callable[[], Any]) -> Any:
@@ -553,15 +563,13 @@ def _path(before: list[str]) -> None:
 
 
 def _handlers() -> list[Any]:
-    return list(map(_signal.getsignal, SIGNALS))  # that of `signal` makes enumerations of them
+    return list(map(handler_of, SIGNALS))
 
 
 def _handle(before: list[Any]) -> None:
     for number, handler in zip(SIGNALS, before, strict=True):
-        if handler is not None and _signal.getsignal(number) is not handler:
-            signal.signal(
-                number, handler
-            )  # of the main thread, and nobody else can have changed it
+        if handler is not None and handler_of(number) is not handler:
+            handle_by(number, handler)  # of the main thread, and nobody else can have changed it
 
 
 def _umask() -> int:
@@ -688,15 +696,23 @@ class _Warnings:
         self._caught = caught
 
     @staticmethod
-    def now() -> list[Any]:
-        """By what they go now."""
-        return list(warnings.filters)
+    def now() -> tuple[list[Any], list[Any]]:
+        """By what they go now: filters, and what shows one."""
+        return list(warnings.filters), [getattr(warnings, name, None) for name in _SHOWING]
 
-    def let_stay(self, then: list[Any]) -> None:
-        """What somebody added since `then` is so as if it had been before."""
+    def let_stay(self, then: tuple[list[Any], list[Any]]) -> None:
+        """What somebody added since `then` is so as if it had been before, and so is what shows them."""
+        filters, showing = self.now()
         before = getattr(self._caught, "_filters", None)
         if type(before) is list:
-            before[:0] = [each for each in self.now() if each not in then and each not in before]
+            before[:0] = [each for each in filters if each not in then[0] and each not in before]
+        for name, was, now in zip(_SHOWING, then[1], showing, strict=True):
+            if now is not was and hasattr(self._caught, kept := f"_{name.lstrip('_')}"):
+                setattr(self._caught, kept, now)
+
+
+_SHOWING = "showwarning", "_showwarnmsg_impl"
+"""The functions that do, by the names that `catch_warnings` keeps them under, too."""
 
 
 class _Loggers:

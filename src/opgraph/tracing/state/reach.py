@@ -109,7 +109,6 @@ from opgraph.tracing.state.packages import (
     is_of_a_compiler,
     is_opaque,
     module_of,
-    own_modules,
     parts_of,
 )
 from opgraph.tracing.state.process import modes_around
@@ -265,15 +264,15 @@ class Reach(Found):
             found._end()
         return found
 
-    def after(self, modules: Iterable[str]) -> Reach:
+    def after(self, imported: Mapping[str, ModuleType]) -> Reach:
         """Modules were imported since: what is reachable by now and was not. That is what is in those of a
         person's own, and what code that is followed may change in them."""
-        modules = [name for name in modules if name.partition(".")[0] != "opgraph"]
+        modules = [name for name in imported if name.partition(".")[0] != "opgraph"]
         names = {part for name in modules for part in (name, name.rpartition(".")[2])}
         empty: dict[str, Any] = {name: [] for name in LISTS}
         again: dict[str, Any] = {"_asked": [0] * _ASKED, "_modules": None}
         late = replace(self, tensors={}, _globals={}, _own=True, **again, **empty)
-        late._look(sys.modules[name] for name in modules if not is_closed(name))
+        late._look(imported[name] for name in modules if not is_closed(name))
         for code, space in list(self._codes):
             if not names.isdisjoint(named_in(code).all):
                 late._code(code, space)
@@ -904,9 +903,9 @@ class Reach(Found):
             torchs = (type(value).__module__ or "").startswith("torch.")
             self._theirs.append((value, table_of(value) if torchs else None))
 
-    def beside(self) -> Reach:
-        """What modules of a person's own keep beside what was found: nothing says that the forward can
-        reach it, and somebody else may change it."""
+    def beside(self, modules: Iterable[str]) -> Reach:
+        """What these modules of a person's own keep beside what was found: nothing says that the forward
+        can reach it, and somebody else may change it."""
         empty: dict[str, Any] = {name: [] for name in LISTS}
         found = replace(self, tensors={}, _globals={}, spaces={}, staying=set(), _copied=0, **empty)
         found._seen, found._met = (
@@ -914,7 +913,7 @@ class Reach(Found):
             self._met.copy(),
         )  # what is imported may lead there
         with torch._C.DisableTorchFunctionSubclass():
-            found._shallow(*chain.from_iterable(map(found._kept_by, own_modules())))
+            found._shallow(*chain.from_iterable(map(found._kept_by, modules)))
         return found
 
     def _kept_whole(self) -> Iterator[str]:

@@ -9,13 +9,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from types import CodeType
+from types import CodeType, MethodType
 from typing import Any, ClassVar, NoReturn
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import torch
 
 SIGNALS = tuple(signal.valid_signals())
+_get, _put = _signal.getsignal, _signal.signal
+"""By these there is something in the place of a person's own handlers, whoever asks for these by name."""
 
 
 class Signalled(BaseException):
@@ -47,19 +49,21 @@ class Signals:
     def __init__(self) -> None:
         self.waiting: list[tuple[int, Any]] = []
         self._let = False
+        self.aside = False  # whether what runs is no part of the forward
         self._plain = False  # what is let through is raised as it is
         self.raised: BaseException | None = None  # by one of them
         self.tell()
         self._handlers: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            found = {n: _signal.getsignal(n) for n in SIGNALS}
+            found = {n: _get(n) for n in SIGNALS}
             self._handlers = {n: handler for n, handler in found.items() if callable(handler)}
         self._actions = {number: _action(number) for number in self._handlers}
         if self._handlers:
             self._around.append(self)
+            _signal.getsignal, _signal.signal = handler_of, handle_by
         try:
             for number in self._handlers:
-                _signal.signal(number, self._heard)
+                _put(number, self._heard)
         except BaseException:  # one came before its turn
             self.end()
             raise
@@ -135,18 +139,54 @@ class Signals:
         """They do what they did before, and what waited is done. What a handler has raised in all this time
         is raised, whoever took it."""
         for number, handler in self._handlers.items():
-            if (
-                _signal.getsignal(number) == self._heard
-            ):  # the model may have put another in its place
-                _signal.signal(number, handler)
-                if self._actions[number] is not None:
+            if _get(number) == self._heard:  # the model may have put another in its place
+                _put(number, handler)
+                if self._actions.get(number) is not None:
                     _sigaction(number, self._actions[number], None)
         if self in self._around:
             self._around.remove(self)
+        if not self._around:
+            _signal.getsignal, _signal.signal = _get, _put
         plain = not self._around or self._around[-1]._plain
         self._deliver(plain=plain)
         if self._handlers and plain and self._carried:
             _again(self._carried.pop())
+
+
+def handler_of(number: int) -> Any:
+    """What handles a signal, as who asks is told: a person's own handler, for he may call it ever after."""
+    return _persons(number, _get(number))
+
+
+def handle_by(number: int, handler: Any) -> Any:
+    """Set what does, and say what did. One that was there before the run, and is put back, waits as before,
+    and so does one that is set aside of the forward, and stays."""
+    before, around = handler_of(number), Signals._around
+    if around and around[-1].aside and threading.current_thread() is threading.main_thread():
+        _adopt(number, handler)
+    elif (
+        around and number in around[-1]._handlers and handler is _persons(number, around[-1]._heard)
+    ):
+        _put(number, around[-1]._heard)
+    else:
+        _put(number, handler)
+    return before
+
+
+def _adopt(number: int, handler: Any) -> None:
+    waits: Any = handler
+    for each in Signals._around:
+        if callable(handler):
+            each._handlers[number], waits = waits, each._heard
+        else:
+            each._handlers.pop(number, None)
+    _put(number, waits)
+
+
+def _persons(number: int, handler: Any) -> Any:
+    while type(handler) is MethodType and type(handler.__self__) is Signals:
+        handler = handler.__self__._handlers.get(number)
+    return handler
 
 
 def _led_to(error: BaseException) -> list[BaseException]:
