@@ -353,3 +353,33 @@ def test_a_map_of_a_file_that_is_only_read_is_not_copied(tmp_path: Path) -> None
         assert not [remark for remark in profile.remarks if remark.code == "state"]
     profile = opgraph.profile(Using(lambda: mapped.closed), X)
     assert not [remark for remark in profile.remarks if remark.code == "state"]
+
+
+class _Led:
+    """Something that weak references lead to."""
+
+    def hear(self) -> None: ...
+
+
+WEAKLY: dict[str, Callable[[_Led], Any]] = {
+    "reference": weakref.ref,
+    "method": lambda led: weakref.WeakMethod(led.hear),
+    "told": lambda led: weakref.ref(led, lambda _: None),
+}
+
+
+@pytest.mark.parametrize("weak", WEAKLY)
+@pytest.mark.parametrize("values", [False, True])
+def test_weak_references_that_led_to_nothing_before(weak: str, values: bool) -> None:
+    """They stay where they are, beside others, and so do attributes."""
+    kept, ended, make = _Led(), _Led(), WEAKLY[weak]
+    held = [make(ended), make(kept), make(ended)]
+    table: dict[Any, Any] = {"ended": held[0], "kept": held[1], held[2]: 0}
+    model: Any = Using(lambda: (held.append(0), table.clear(), setattr(model, "count", 1)), values)
+    model.last = make(ended)
+    del ended
+    before = held.copy(), list(table.items())
+    opgraph.profile(model, X)
+    assert (held, list(table.items())) == before
+    assert model.last() is None
+    assert [each() for each in held] == [None, before[0][1](), None]

@@ -699,35 +699,82 @@ def test_what_a_module_keeps_that_is_imported_by_a_name_which_code_makes(registe
         )
 
 
-@pytest.mark.parametrize("kept", ["sys.modules", "own", "attribute"])
-def test_what_a_module_registers_that_is_loaded_by_its_path(kept: str, registering: Any) -> None:
-    """It is not loaded once more, wherever the forward keeps it, and found at the next call."""
-    own: dict[str, Any] = {}
+def _made(name: str, path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    return importlib.util.module_from_spec(spec)
+
+
+def _among_all(_: Any, name: str, path: Path) -> Any:
+    """As most plugins are loaded; it may be found as it is made, or afterwards."""
+    if name not in sys.modules:
+        plugin = _made(name, path)
+        plugin.__spec__.loader.exec_module(plugin)
+        sys.modules[name] = plugin
+    return sys.modules[name]
+
+
+def _in_a_table(_: Any, name: str, path: Path) -> Any:
+    if name not in PLUGINS:
+        PLUGINS[name] = plugin = _made(name, path)
+        plugin.__spec__.loader.exec_module(plugin)
+    return PLUGINS[name]
+
+
+def _in_an_attribute(model: Any, name: str, path: Path) -> Any:
+    if model.plugin is None:
+        model.plugin = plugin = _made(name, path)
+        plugin.__spec__.loader.exec_module(plugin)
+        model.made_with_it = plugin.fancy
+    return model.plugin
+
+
+PLUGINS: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("load", [_among_all, _in_a_table, _in_an_attribute])
+def test_what_a_module_registers_that_is_loaded_by_its_path(
+    load: Callable[..., Any], registering: Any
+) -> None:
+    """It is found at the next call, or registered then: only once, and with what was made of it."""
+    PLUGINS.clear()
 
     class Plugged(Using):
         plugin: Any = None
 
         def forward(self, x: Tensor) -> Tensor:
-            name = "registering_package.fancy"
-            known = {"sys.modules": sys.modules, "own": own, "attribute": {name: self.plugin}}[kept]
-            if known.get(name) is None:
-                path = Path(registering.__file__).with_name("fancy.py")
-                spec = importlib.util.spec_from_file_location(name, path)
-                assert spec is not None
-                assert spec.loader is not None
-                plugin = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(plugin)
-                if kept == "attribute":
-                    self.plugin = plugin
-                else:
-                    known[name] = plugin
+            load(
+                self, "registering_package.fancy", Path(registering.__file__).with_name("fancy.py")
+            )
             registering.FOUND["fancy"](x)
+            if load is _in_an_attribute:
+                self.made_with_it(x)
             return super().forward(x)
 
     model = Plugged(int)
     opgraph.profile(model, X)
     opgraph.profile(model, X, mode="train")
     model(X)
+    model(X)
+
+
+def test_a_part_that_is_imported_late_and_what_was_made_with_it(registering: Any) -> None:
+    """Either is there at the next call, or neither."""
+
+    class Lazy(Using):
+        library: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.library is None:
+                self.library = importlib.import_module("registering_package.fancy")
+                self.made_with_it = self.library.fancy
+            return super().forward(self.made_with_it(x))
+
+    for values in (False, True):
+        model = Lazy(int, values)
+        opgraph.profile(model, X)
+        assert model.library is None
+        model(X)
 
 
 SETTING = """

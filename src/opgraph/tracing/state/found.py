@@ -120,6 +120,7 @@ class Found:
     _answered: set[int] = field(default_factory=set)
     spaces: dict[int, dict[str, Any]] = field(default_factory=dict)
     staying: set[str] = field(default_factory=set)
+    dead: set[int] = field(default_factory=set)
 
     def now(self) -> Now:
         """What there is by now where something was found: to be asked for before what is no part of the
@@ -176,20 +177,6 @@ class Found:
             for at, ((item, _), said) in enumerate(zip(found, before, strict=True)):
                 if not all(map(is_, by_now := says(item), said)):
                     found[at] = item, by_now
-
-    def let_in(self, made: Iterable[Any]) -> None:
-        """Wherever one of these was put into a dictionary, it stays there."""
-        ids = set(map(identity, made))
-        for table, before in self._dictionaries():
-            for key, value in entries_of(table).items():
-                if identity(value) in ids:
-                    before[key] = value
-        for table in self._empty:
-            if issubclass(type(table), dict):
-                entries = {k: v for k, v in contents(table).items() if identity(v) in ids}
-                self._tables += [(table, entries)] * bool(entries)
-        kept = {identity(table) for table, _ in self._tables}
-        self._empty = [each for each in self._empty if identity(each) not in kept]
 
     def found_in_tables(self) -> Iterator[tuple[dict[Any, Any], dict[Any, Any]]]:
         """The dictionaries of Python's own class that were found, with what was in them."""
@@ -307,8 +294,11 @@ class Found:
             for pairs, same in ((tables, same_entries), (holders, holds)) for pair in pairs
             if identity(pair[0]) in self._answered and not same(*pair)
         }  # fmt: skip
-        yield (pair for pair in tables if identity(pair[0]) not in late), table_back
-        yield (pair for pair in holders if identity(pair[0]) not in late), holder_back
+        tabled, held = (
+            functools.partial(back, dead=self.dead) for back in (table_back, holder_back)
+        )
+        yield (pair for pair in tables if identity(pair[0]) not in late), tabled
+        yield (pair for pair in holders if identity(pair[0]) not in late), held
         yield (found for found in self._objects if identity(found[0]) not in one), object_back
         slots = [found for found in self._slots if identity(found[1]) not in one]
         yield slots, slot_back
@@ -322,7 +312,7 @@ class Found:
         yield self.caches, cache_back
         if late:  # what code answers by goes back first, and what that changed in turn
             for of_code in (True, False):
-                for pairs, back in ((tables, table_back), (holders, holder_back)):
+                for pairs, back in ((tables, tabled), (holders, held)):
                     yield [p for p in pairs if (identity(p[0]) in late) is of_code], back
             yield slots, slot_back
             yield self._classes, class_back

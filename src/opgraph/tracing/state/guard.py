@@ -155,7 +155,6 @@ class Guard:
         self._unwritten: set[int] = set()
         self._places: tuple[Collection[int], list[_Place]] | None = None
         self._beside: list[Reach] = []
-        self._loaded: list[ModuleType] = []
         self._variables = Variables()
         self._late: list[_Remembered] = []
         self._under_way: list[Any] = []
@@ -266,7 +265,6 @@ class Guard:
             own = (n for n in modules if not is_closed(n) and sys.modules.get(n) is modules[n])
             self._beside.append(late.reach.beside(own))
         self._late.append(late)
-        self._loaded += modules.values()
         late.lend()
         self._effects.hear()
         self.when_imported()
@@ -634,7 +632,6 @@ class Guard:
         try:
             for step in (
                 lambda: _set_depth(max(self._depth, _depth())),
-                self._let_in,
                 self.restore_late,
                 self._imports.end,
                 effects.end,
@@ -657,13 +654,6 @@ class Guard:
             leave(self.remarks)
             self.signals.tell()
             self.signals.end()
-
-    def _let_in(self) -> None:
-        """A module that was loaded stays where the forward put it: else it would be loaded once more."""
-        if self._loaded:
-            for reach in (*self._reaches(), *self._beside):
-                reach.let_in(self._loaded)
-            self._loaded.clear()
 
     def restore_late(self) -> None:
         """Bring back what the model imported, as long as all that opgraph itself changed for the run is

@@ -73,10 +73,12 @@ class Imports:
                     self._failed[name] = _looked_through()
 
     def _executed(self, loader: Any, module: ModuleType) -> None:
-        """A module is made of its file, as by who loads it by its path."""
+        """A module is made of its file, as by who loads it by its path. That is an import if all find it
+        from then on; else it is somebody's own, and goes with what he has it in."""
         name, before = module.__name__, set(sys.modules)
-        if self._there.get(name) is module:
-            self._make(loader, module)  # once more
+        stays = sys.modules.get(name) is module or _registers()
+        if self._there.get(name) is module or not stays:  # it is loaded once more
+            self._make(loader, module)
             return
         with self._hearing(before - {name}, module):
             self._make(loader, module)
@@ -99,6 +101,14 @@ class Imports:
                 self._heard(new, then, _by_tracing())
             finally:
                 self._within.one = False
+
+
+def _registers() -> bool:
+    """Whether the code that loads a module puts it among all, as it may do when that is made."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    return frame is not None and "modules" in frame.f_code.co_names
 
 
 def _looked_through() -> tuple[Any, ...]:

@@ -185,9 +185,9 @@ _OF_LOGGERS = frozenset({"getLogger", "dictConfig", "fileConfig"})
 READING = frozenset(
     "from_address string_at memmove memset POINTER c_void_p ffi bind_input bind_output "
     "cast_integer_to_float_ptr cast_integer_to_idx_t_ptr cast_integer_to_int_ptr "
-    "cast_integer_to_uint8_ptr".split()
+    "cast_integer_to_uint8_ptr set_arg_external_array_with_shape".split()
 )
-"""What code names that goes to memory by its address, or has somebody do it (ONNX Runtime, faiss)."""
+"""What code names that goes to memory by its address, or has it done (ONNX Runtime, faiss, Taichi)."""
 _LAUNCHING = frozenset({"RawKernel", "RawModule", "SourceModule", "cuLaunchKernel"})
 """What code names that runs programs of its own on an accelerator, by addresses of memory there."""
 _OF_LAUNCHING = frozenset({"cupy", "pycuda", "cuda"})
@@ -681,9 +681,16 @@ class Reach(Found):
 
     def _reference(self, item: weakref.ref[Any]) -> None:
         self._own_table(item)
-        self._look((weakref.ref.__call__(item),))
+        self._look((self._behind(item),))
         if type(item) in REFERENCES:
             self._wholes.append(item)
+
+    def _behind(self, item: weakref.ref[Any]) -> Any:
+        """What a weak reference leads to: that one leads to nothing is remembered."""
+        found = weakref.ref.__call__(item)
+        if found is None:
+            self.dead.add(identity(item))
+        return found
 
     def _stands_for(self, item: Any) -> None:
         """What another object is behind."""
@@ -1026,7 +1033,7 @@ class Reach(Found):
             held = list(tuple.__iter__(item))
             return () if LEAVES.issuperset(kinds_of(held)) else held
         if issubclass(cls, weakref.ref):
-            return (weakref.ref.__call__(item),)
+            return (self._behind(item),)
         if issubclass(cls, weakref.ProxyTypes):
             return _of_proxy(item)
         if issubclass(cls, threading.local):

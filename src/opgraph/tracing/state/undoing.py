@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -115,17 +116,22 @@ def emptied(holder: Any) -> Gone:
     return gone
 
 
-def _led(item: Any) -> bool:
-    """Whether it is a weak reference to what is gone by now: who holds it lets it go with that."""
-    return issubclass(type(item), weakref.ref) and weakref.ref.__call__(item) is None
+def _led(item: Any, dead: AbstractSet[int]) -> bool:
+    """Whether it is a weak reference to what is gone by now, and was not when it was found: who holds it
+    lets it go with that."""
+    weak = issubclass(type(item), weakref.ref) and weakref.ref.__call__(item) is None
+    return weak and identity(item) not in dead
 
 
-def table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> Gone | None:
-    """What was in a dictionary, in the order that it had."""
+def table_back(
+    pair: tuple[dict[Any, Any], dict[Any, Any]], *, dead: AbstractSet[int]
+) -> Gone | None:
+    """What was in a dictionary, in the order that it had, but for weak references of which those that are
+    not among the `dead` led to something."""
     table, before = pair
     if same_entries(table, before):
         return None
-    before = {k: v for k, v in before.items() if not (_led(k) or _led(v))}
+    before = {k: v for k, v in before.items() if not (_led(k, dead) or _led(v, dead))}
     base = dict_class(table)
     gone = _gone([*base.values(table), *base.keys(table)], [*before.values(), *before])
     with suppress(Exception):  # keys may answer as they like when they are compared
@@ -140,13 +146,13 @@ def table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> Gone | None:
     return gone
 
 
-def holder_back(pair: tuple[Any, list[Any]]) -> Gone | None:
-    """What was in a list, a set or a deque, in the order that it had."""
+def holder_back(pair: tuple[Any, list[Any]], *, dead: AbstractSet[int]) -> Gone | None:
+    """The same of a list, a set or a deque."""
     holder, kept = pair
     base = holder_class(holder)
     if holds(holder, kept):
         return None
-    kept = [item for item in kept if not _led(item)]
+    kept = [item for item in kept if not _led(item, dead)]
     gone = _gone(base.__iter__(holder), kept)
     if base is set:  # which goes through the others as before, if nothing but these is touched
         wanted = set(kept)
