@@ -658,3 +658,20 @@ class Writes(torch.nn.Module):
     finally:
         sys.modules.pop("code.model", None)
     assert notes == (f"forward wrote to {tmp_path / 'a.txt'}: that cannot be taken back",)
+
+
+def test_what_is_called_by_keywords_is_called(tmp_path: Path) -> None:
+    """And said, whatever is known of how it is called."""
+    program = torch.export.export(nn.Linear(4, 4), (X,))
+    do: Any = lambda f: torch.export.save(ep=program, f=f / "a.pt2")  # noqa: E731
+    assert said(do, tmp_path) == ["forward wrote to FOLDER/a.pt2: that cannot be taken back"]
+
+
+def test_a_file_that_is_written_to_elsewhere_is_said_once(tmp_path: Path) -> None:
+    with open(tmp_path / "a.txt", "w") as one, open(tmp_path / "b.txt", "w") as other:  # noqa: PTH123
+        held = [one, other]
+        notes = said(lambda _: [each.write("x") for each in held], tmp_path)
+    assert sorted(n.replace(" or another thread", "") for n in notes) == [
+        f"forward wrote to FOLDER/{name}.txt, or moved in it: that cannot be taken back"
+        for name in "ab"
+    ]

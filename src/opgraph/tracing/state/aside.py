@@ -3,6 +3,7 @@ looked for. What it changes of what was found before the run stays."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -49,16 +50,16 @@ class Aside:
 
     def __init__(self, kept: Callable[[], Iterable[Kept]], signals: Signals) -> None:
         self._kept, self._signals = kept, signals
-        self._within = False
+        self.is_within = False
         self._came: Counter[int] = Counter()
 
     def begins(self) -> Then:
         """All that is kept, as it is now. Within another such thing there is nothing to note: what changes
         stays with that."""
         then: Then = []
-        if self._within:
+        if self.is_within:
             return then
-        self._within = True
+        self.is_within = True
         with plainly(), self._signals.kept_waiting():
             for each in self._kept():
                 with suppress(Exception):  # objects may answer as they like
@@ -72,7 +73,7 @@ class Aside:
                 with suppress(Exception):
                     if isinstance(each, staying):
                         each.let_stay(there)
-        self._within = self._within and not then
+        self.is_within = self.is_within and not then
 
     def is_too_often(self, number: int) -> bool:
         """Whether a signal, which has come once more, comes as often as a timer's."""
@@ -91,8 +92,11 @@ class Variables:
         return copy_context()
 
     def let_stay(self, then: Context) -> None:
-        """Those that are others than they were `then` are so when the run is over."""
-        self._staying.update(changed(then, copy_context()))
+        """Those that are others than they were `then` are so when the run is over: but for those of a task,
+        which has a context of its own."""
+        loops = sys.modules.get("asyncio.events")
+        if loops is None or loops._get_running_loop() is None:
+            self._staying.update(changed(then, copy_context()))
 
     def back(self) -> None:
         """Set them."""

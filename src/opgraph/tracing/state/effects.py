@@ -56,7 +56,7 @@ class Effects:
         for owner, name, _, heard in _ears():
             self._replace(owner, name, heard)
         for stream, what, name in _streams(held):
-            for how in _WRITES if what in (_WROTE, _PRINTED) else _READS:
+            for how in _READS if what is _READ else _WRITES:
                 if hasattr(stream, how):
                     self._replace(stream, how, _heard(getattr(stream, how), what, _always(name)))
 
@@ -159,7 +159,9 @@ def _heard(
     """A function that says, when it has done so, what it did to what."""
 
     def heard(*args: Any, **kwargs: Any) -> Any:
-        name = of(*args, **kwargs)
+        name: str | None = ""
+        with suppress(Exception):  # it is called otherwise than is known here
+            name = of(*args, **kwargs)
         result = function(*args, **kwargs)
         _tell(what, name)
         return result
@@ -304,12 +306,13 @@ def _streams(held: Iterable[Any]) -> Iterator[tuple[Any, str, str]]:
     named = zip(standard(), ("stdout", "stderr") * 2, strict=True)
     held = list(held)
     placeless = [(stream, name_of(stream)) for stream in held if _has_no_places(stream)]
-    placed = [
-        (stream, f"{name_of(stream)}, or moved in it") for stream in held if _is_written(stream)
-    ]
+    placed = [stream for stream in held if _is_written(stream)]
     found = [
         *((stream, _PRINTED, name) for stream, name in named),
-        *((stream, _WROTE, name) for stream, name in (*placeless, *placed)),
+        *((stream, _WROTE, name) for stream, name in placeless),
+        *(
+            (s, f"{_WROTE} {name_of(s)}, or moved in it", "") for s in placed
+        ),  # as where its place tells
         *((stream, _READ, "stdin") for stream in (sys.stdin, sys.__stdin__)),
         *((stream, _READ, name) for stream, name in placeless),
     ]
@@ -333,10 +336,7 @@ _FILES = (io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)
 def _is_written(stream: Any) -> bool:
     """Whether something is an open file that may be written to at any place."""
     with suppress(Exception):
-        kinds = issubclass(
-            type(stream), (io.TextIOWrapper, io.FileIO, io.BufferedWriter, io.BufferedRandom)
-        )
-        return bool(kinds and stream.writable() and stream.seekable())
+        return isinstance(stream, _FILES) and stream.writable() and stream.seekable()
     return False
 
 
@@ -355,15 +355,19 @@ def _by_the_model() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
-        if name.startswith(_IMPORTING):  # it keeps what it compiles
+        if name.startswith(
+            (*_IMPORTING, *_SHOWING)
+        ):  # it keeps what it compiles; what is printed is said
             return False
-        acts = name.startswith(_ACTING) or frame.f_globals is globals()
+        acts = name.startswith((*_ACTING, "zmq.", "tornado.")) or frame.f_globals is globals()
         if not acts and not is_neutral(frame):
             return name.partition(".")[0] not in ("torch", "opgraph")
         frame = frame.f_back
     return True  # a thread that runs nothing but a function of Python's
 
 
+_SHOWING = "ipykernel.", "IPython.", "jupyter_client.", "execnet."
+"""Packages that send what is printed to whoever shows it."""
 _ACTING = (
     "torch.serialization", "torch.hub", "torch.jit", "torch.export", "torch.package", "torch.profiler",
     "torch.multiprocessing", "torch.distributed.checkpoint", "torch.utils.tensorboard",
@@ -448,9 +452,10 @@ def _called(_: Any, method: Any = "", /, *__: Any, **___: Any) -> str:
     return _text(method)
 
 
-def _in_pool(pool: Any, function: Any = None, *_: Any, **__: Any) -> str | None:
+def _in_pool(pool: Any, *args: Any, **named: Any) -> str | None:
     if type(pool).__name__ == "ThreadPool":
         return None
+    function = args[0] if args else named.get("func")
     return _text(getattr(function, "__qualname__", type(function).__qualname__))
 
 
@@ -458,7 +463,8 @@ def _called_so(process: Any) -> str:
     return _text(process.name)
 
 
-def _in_second(_: Any, file: Any = "", *__: Any, **___: Any) -> str:
+def _in_second(*args: Any, f: Any = "", where: Any = "", **_: Any) -> str:
+    file = args[1] if len(args) > 1 else f or where
     return _text(file) if isinstance(file, (str, os.PathLike)) else "a file"
 
 

@@ -61,7 +61,7 @@ from opgraph.tracing.state.process import (
     set_back,
     unnamed,
 )
-from opgraph.tracing.state.reach import READING, Reach
+from opgraph.tracing.state.reach import Reach, reads_memory
 from opgraph.tracing.state.signals import ASKED, Signalled, Signals
 from opgraph.tracing.state.states import InCommon, Said, saves, way_back
 from opgraph.tracing.state.steps import Left, Step, all_back
@@ -204,7 +204,8 @@ class Guard:
                 and tensor.numel() * tensor.element_size() > least
             }
             self._first = _Remembered(self._reach, self)
-            self._beside = [self._reach.beside(own_modules())]
+            self._beside = [self._reach.beside()]
+            self._beside[0].add_kept(own_modules())
             self.away = {t.device.type for t in self._reach.tensors.values() if is_away(t)} | {
                 tensor.device.type
                 for module in stood_for
@@ -263,7 +264,9 @@ class Guard:
         with plainly():
             late = _Remembered(self._reach.after(modules), self)
             own = (n for n in modules if not is_closed(n) and sys.modules.get(n) is modules[n])
-            self._beside.append(late.reach.beside(own))
+            if self._aside.is_within:  # what is kept was noted, and is compared
+                self._beside.append(self._reach.beside())
+            self._beside[-1].add_kept(own)
         self._late.append(late)
         late.lend()
         self._effects.hear()
@@ -862,7 +865,7 @@ def _is_read() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") != _RUNS:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package not in ("torch", "opgraph") and not READING.isdisjoint(frame.f_code.co_names):
+        if package not in ("torch", "opgraph") and reads_memory(frozenset(frame.f_code.co_names)):
             return True
         frame = frame.f_back
     return False

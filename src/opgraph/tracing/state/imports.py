@@ -108,7 +108,12 @@ def _registers() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
-    return frame is not None and "modules" in frame.f_code.co_names
+    if frame is None:
+        return False
+    names = frame.f_code.co_names
+    return {"sys", "modules"} <= set(names) or any(
+        frame.f_globals.get(name) is sys.modules for name in names
+    )
 
 
 def _looked_through() -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from abc import ABCMeta
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field, replace
@@ -182,12 +183,14 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """The tables of what runs as a tensor gets its gradient."""
 _OF_LOGGERS = frozenset({"getLogger", "dictConfig", "fileConfig"})
 """What code names that changes loggers, perhaps all of them."""
-READING = frozenset(
-    "from_address string_at memmove memset POINTER c_void_p ffi bind_input bind_output "
+_READING = frozenset(
+    "from_address string_at memmove memset POINTER c_void_p ffi "
     "cast_integer_to_float_ptr cast_integer_to_idx_t_ptr cast_integer_to_int_ptr "
     "cast_integer_to_uint8_ptr set_arg_external_array_with_shape".split()
 )
-"""What code names that goes to memory by its address, or has it done (ONNX Runtime, faiss, Taichi)."""
+"""What code names that goes to memory by its address, or has it done (faiss, Taichi)."""
+_BINDING = frozenset({"bind_input", "bind_output"})
+"""The same of ONNX Runtime, where that is there: others have methods of these names, too."""
 _LAUNCHING = frozenset({"RawKernel", "RawModule", "SourceModule", "cuLaunchKernel"})
 """What code names that runs programs of its own on an accelerator, by addresses of memory there."""
 _OF_LAUNCHING = frozenset({"cupy", "pycuda", "cuda"})
@@ -910,18 +913,20 @@ class Reach(Found):
             torchs = (type(value).__module__ or "").startswith("torch.")
             self._theirs.append((value, table_of(value) if torchs else None))
 
-    def beside(self, modules: Iterable[str]) -> Reach:
-        """What these modules of a person's own keep beside what was found: nothing says that the forward
-        can reach it, and somebody else may change it."""
+    def beside(self) -> Reach:
+        """What is beside what was found, and nothing says that the forward can reach it: nothing yet."""
         empty: dict[str, Any] = {name: [] for name in LISTS}
         found = replace(self, tensors={}, _globals={}, spaces={}, staying=set(), _copied=0, **empty)
         found._seen, found._met = (
             self._seen.copy(),
             self._met.copy(),
         )  # what is imported may lead there
-        with torch._C.DisableTorchFunctionSubclass():
-            found._shallow(*chain.from_iterable(map(found._kept_by, modules)))
         return found
+
+    def add_kept(self, modules: Iterable[str]) -> None:
+        """What these modules of a person's own keep beside what was found: somebody else may change it."""
+        with torch._C.DisableTorchFunctionSubclass():
+            self._shallow(*chain.from_iterable(map(self._kept_by, modules)))
 
     def _kept_whole(self) -> Iterator[str]:
         """The files of installed packages of which all is remembered, whoever changes it: those of which
@@ -1192,7 +1197,7 @@ class Reach(Found):
     @property
     def reads_memory(self) -> bool:
         """Whether code that is followed reads memory by its address."""
-        return not self._wanted.names.isdisjoint(READING)
+        return reads_memory(self._wanted.names)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
@@ -1205,6 +1210,12 @@ class Reach(Found):
             self._holders += [(v, v[:]) for v in module.__dict__.values() if type(v) is list]
             found = [v for t in held[1:] if identity(t) not in self.replaced for v in t.values()]
             self.tensors |= {identity(t): t for t in found if issubclass(type(t), Tensor)}
+
+
+def reads_memory(names: AbstractSet[str]) -> bool:
+    """Whether code that names these goes to memory by its address."""
+    binds = "onnxruntime" in sys.modules and not names.isdisjoint(_BINDING)
+    return binds or not names.isdisjoint(_READING)
 
 
 @contextmanager

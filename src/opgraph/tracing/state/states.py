@@ -90,7 +90,8 @@ def are_alike(one: partial[Any], other: partial[Any]) -> bool:
 def _alike(one: Any, other: Any) -> bool:
     """Whether two parts of what something says are the same."""
     if isinstance(one, torch.UntypedStorage):
-        return bool(one is other or bytes(one.cpu()) == bytes(other.cpu()))
+        both = (torch.empty(0, dtype=torch.uint8).set_(each.cpu()) for each in (one, other))
+        return bool(one is other or torch.equal(*both))
     if isinstance(one, torch.Tensor):
         return bool(torch.equal(one, other))
     if isinstance(one, dict):
