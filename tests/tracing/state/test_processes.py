@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -208,3 +209,23 @@ def test_how_often_a_lock_is_held() -> None:
     lock.release()
     with pytest.raises(RuntimeError):
         lock.release()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [False, True])
+def test_what_a_thread_finishes_meanwhile_is_finished(values: bool) -> None:
+    """As where a forward takes what a thread fetched, and asks for the next."""
+
+    class Fetching(Using):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert self.coming.result(timeout=30) is None
+            self.coming = pool.submit(time.sleep, 0.2)
+            return super().forward(x)
+
+    with ThreadPoolExecutor(1) as pool:
+        model: Any = Fetching(int, values)
+        model.coming = pool.submit(time.sleep, 0.2)
+        for _ in range(2):
+            notes = opgraph.profile(model, X).model.notes
+            assert any("gave a future its result" in each for each in notes)
+            model(X)

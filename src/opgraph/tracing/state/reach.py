@@ -656,6 +656,13 @@ class Reach(Found):
                 self._look(
                     (item.value() if issubclass(type(item), torch._C.Future) else item._result,)
                 )
+            table = table_of(item)
+            if (
+                type(table) is dict and "_done_callbacks" in table
+            ):  # one that a thread gives its result
+                self._look((table["_done_callbacks"],))
+                self._kept_in(item)
+                return
         if behind(type(item)) is None:
             self._own_table(item)
             return

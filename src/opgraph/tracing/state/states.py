@@ -136,7 +136,7 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     if isinstance(item, LOCKS):
         return partial(_lock_back, item, _held(item), alone)
     if hasattr(item, "set_result"):
-        return partial(_result_back, item, item.done())
+        return partial(_result_back, item, item.done(), alone)
     if isinstance(item, Logger):
         return partial(logger_back, item, logger_says(item))
     if isinstance(item, SimpleQueue):
@@ -345,9 +345,9 @@ def _said_back(item: Any, before: Any) -> None:
         item.__setstate__(before)
 
 
-def _result_back(future: Any, before: bool) -> None:
+def _result_back(future: Any, before: bool, alone: Callable[[], bool]) -> None:
     if future.done() != before:
-        raise Left("forward gave a future its result")
+        raise Left(f"forward {'' if alone() else 'or another thread '}gave a future its result")
 
 
 def saves(node: Any) -> int:
