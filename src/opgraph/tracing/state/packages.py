@@ -109,10 +109,16 @@ def is_installed(name: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
+_SENT = "__channelexec__"
+"""What execnet calls the code that it is sent: a runner's of tests, whose queue another thread fills."""
+
+
 def is_closed(name: str | None) -> bool:
     """Whether a module of Python's is of a library, and not of opgraph: all code is followed of those alone
     that the model's classes are from."""
-    return type(name) is str and (is_installed(name) or is_opaque(name)) and name[:7] != "opgraph"
+    if type(name) is not str or name[:7] == "opgraph":
+        return False
+    return is_installed(name) or is_opaque(name) or name == _SENT
 
 
 def own_modules() -> list[str]:
