@@ -37,7 +37,7 @@ def fast(session: nox.Session) -> None:
 @nox.session
 def test(session: nox.Session) -> None:
     """All tests, on two processes, as continuous integration runs them."""
-    session.run("pytest", "-n", "2", "--dist", "load", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session

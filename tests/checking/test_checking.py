@@ -43,6 +43,14 @@ def choosy() -> Agreement:
 
 
 @pytest.mark.slow
+def test_counters_count_lazy_layers() -> None:
+    lazy = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(4))
+    checked = check(lazy, torch.ones(2, 3, 8, 8))
+    assert {r.parameters for r in checked.readings if r.error is None} == {700}
+    assert all(nn.parameter.is_lazy(p) for p in lazy.parameters())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 75, 76, 100])
 def test_no_figure_of_a_tracer_is_cut(choosy: Agreement, width: int) -> None:
     """What has no room is left out whole, and said."""

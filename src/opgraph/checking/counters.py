@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from opgraph.analysis.check.agreement import Reading
 from opgraph.inputs.base import Example
-from opgraph.record.errors import TraceError, first_line
+from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.turns import is_mine, replaced, turn
 from opgraph.sources.base import Model
 from opgraph.sources.ranks import is_pretended
 from opgraph.tracing.base import arguments
-from opgraph.tracing.eager import materialized
+from opgraph.tracing.eager import materialized, sized
 from opgraph.tracing.parts import parameters_of
 from opgraph.tracing.replay.replay import plain_result
 from opgraph.tracing.state.guard import COPYING, guarded
@@ -168,15 +168,16 @@ def readings(model: Model, example: Example, *, exchanged: bool = False) -> tupl
     installed = [name for name in PEERS if find_spec(name) is not None]
     if not installed:
         return ()
-    size = sum(p.numel() * p.element_size() for p in parameters_of(model.module))
+    known = (p for p in parameters_of(model.module) if not nn.parameter.is_lazy(p))
+    size = sum(p.numel() * p.element_size() for p in known)
     why = "would exchange tensors with other ranks" if exchanged and not is_pretended() else None
     if size > LARGEST:
         why = f"needs the weights in memory ({size / 2**30:.1f} GiB; up to {LARGEST / 2**30:.0f} are tried)"
     if why is not None:
         return tuple(Reading(n, _version(n), PEERS[n][0], error=why) for n in installed)
     try:
-        module = materialized(model)
-    except TraceError as error:
+        module = sized(materialized(model), example)
+    except (InputError, TraceError) as error:
         return tuple(Reading(n, _version(n), PEERS[n][0], error=str(error)) for n in installed)
     return tuple(_reading(name, module, example) for name in installed)
 

@@ -39,7 +39,7 @@ def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
     """One run on fake tensors: milliseconds, and no memory for weights or activations. `how` goes to
     `record`."""
     with ending():
-        return record(_ready(model.module, example), example, **how)
+        return record(sized(model.module, example), example, **how)
 
 
 def trace_fakes(model: Model, example: Example, **how: Any) -> list[Outcome]:
@@ -77,7 +77,7 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
             give_back()
             weights = min(limit, (ceiling - (resident() or 0)) / 2**30)
         _refuse_too_large(sum(map(stored_bytes, _away(model.module))), limit)
-        module = _ready(materialized(model, weights), example)
+        module = sized(materialized(model, weights), example)
         left = limit - (0 if module is model.module else _bytes(module) / 2**30)
         try:
             return record(module, example, real=True, memory_limit=left, ceiling=ceiling, **how)
@@ -311,7 +311,7 @@ _LAZY: Any = torch.nn.parameter.UninitializedTensorMixin
 """Parameters and buffers whose sizes a first run says."""
 
 
-def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
+def sized(module: torch.nn.Module, example: Example) -> torch.nn.Module:
     """A module whose parameters have sizes: lazy ones learn theirs from a run of a copy."""
     tables = (t for m in parts_of(module) for t in (m._parameters, m._buffers))
     lazy = [t for table in tables for t in table.values() if isinstance(t, _LAZY)]

@@ -16,6 +16,7 @@ from tests.tracing.state.using import Using
 from torch import Tensor, nn
 
 import opgraph
+from opgraph.tracing.state.reach import Reach
 
 X = torch.ones(2, 8)
 SOURCE = """
@@ -70,8 +71,8 @@ def below():
 """
 
 
-@pytest.fixture(params=[False, True], ids=["alone", "within a package"])
-def module(
+@pytest.fixture(name="module", params=[False, True], ids=["alone", "within a package"])
+def _module(  # under the name that code has, the whole of the runner would be found by it
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
     at = tmp_path / "found_here" if request.param else tmp_path
@@ -152,6 +153,17 @@ def test_what_no_code_names(what: str, values: bool, module: Any) -> None:
     assert state() == before
     model(X)
     assert state() != before  # it does change something
+
+
+def test_what_runs_the_tests_is_no_part_of_a_forward(request: pytest.FixtureRequest) -> None:
+    """Another thread is told meanwhile which tests are next; that would be set back, and all tests with
+    what they keep would be looked at."""
+    hook = next(each for each in sys.meta_path if type(each).__module__.startswith("_pytest"))
+    assert vars(hook)["config"] is request.config
+    found = Reach.of([sys.meta_path, request])
+    assert not {id(vars(request.config)), id(vars(request))} & {
+        id(table) for table, _ in found._tables
+    }
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")

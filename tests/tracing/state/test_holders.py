@@ -12,6 +12,7 @@ import inspect
 import itertools
 import logging.handlers
 import queue
+import random
 import sys
 import threading
 import weakref
@@ -300,6 +301,48 @@ def test_what_a_thread_of_a_pool_has_of_its_own(made: Any, values: bool) -> None
         assert fresh.submit(count).result() > fresh.submit(int).result()
         tables = [part for part in gc.get_referents(local) if type(part) is dict]
         assert sum(map(len, tables)) >= 2
+
+
+NOTES: Any = {"calls": [], "drawn": random.Random(0)}
+NOTED: ContextVar[Any] = ContextVar("noted", default=NOTES)
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_what_a_context_variable_says_where_nobody_set_it(values: bool) -> None:
+    def use() -> None:
+        NOTED.get()["calls"].append(NOTED.get()["drawn"].random())
+
+    opgraph.profile(Using(use, values), X)
+    assert NOTED.get()["calls"] == []
+    assert NOTED.get()["drawn"].getstate() == random.Random(0).getstate()
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_what_is_on_in_a_thread_of_a_pool(values: bool) -> None:
+    """Each thread has its own, and what is submitted later computes by it."""
+
+    def now() -> tuple[Any, ...]:
+        on = (
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled("cpu"),
+            torch.get_autocast_dtype("cpu"),
+        )
+        return *on, VARIABLE.get(0)
+
+    def change() -> None:
+        seen.append(VARIABLE.get(0))
+        torch.set_grad_enabled(False)
+        torch.set_autocast_enabled("cpu", True)
+        torch.set_autocast_dtype("cpu", torch.float16)
+        VARIABLE.set(VARIABLE.get(0) + 1)
+
+    seen: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        before = pool.submit(now).result()
+        opgraph.profile(Using(lambda: [pool.submit(change).result() for _ in range(2)], values), X)
+        assert pool.submit(now).result() == before
+        pool.submit(change).result()
+        assert pool.submit(now).result() == (False, True, torch.float16, 1)
 
 
 def test_an_attribute_of_a_class_that_gets_another_name() -> None:

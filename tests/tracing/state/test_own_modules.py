@@ -32,6 +32,7 @@ from tests.tracing.state.using import Using
 from torch import Tensor, nn
 
 import opgraph
+from opgraph.tracing.state.reach import Reach
 
 X = torch.ones(2, 8)
 needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
@@ -697,6 +698,49 @@ def test_what_a_module_keeps_that_is_imported_by_a_name_which_code_makes(registe
             0,
             {},
         )
+
+
+def test_what_two_threads_import_at_once(registering: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one waits until it is known what is there."""
+    after = Reach.after
+
+    def slowly(self: Reach, imported: Any) -> Reach:
+        time.sleep(0.3)
+        return after(self, imported)
+
+    monkeypatch.setattr(Reach, "after", slowly)
+
+    def job(_: int) -> None:
+        fancy: Any = importlib.import_module("registering_package.fancy")
+        fancy.fancy(X)
+
+    def use() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(job, range(2)))
+
+    opgraph.profile(Using(use), X)
+    kept: Any = sys.modules["registering_package.fancy"]
+    assert (kept.STATS, kept.SEEN, kept.Cache.hits) == ({"calls": 0}, [], 0)
+
+
+def test_settings_of_a_module_that_a_forward_is_the_first_to_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "tracemalloc", raising=False)
+
+    def use() -> None:
+        import tracemalloc
+
+        if tracemalloc.is_tracing():
+            tracemalloc.stop()
+        else:
+            tracemalloc.start()
+
+    tracing = [importlib.import_module("_tracemalloc").is_tracing() for _ in range(2)]
+    for at in range(2):
+        opgraph.profile(Using(use), X)
+        tracing[at] = sys.modules["tracemalloc"].is_tracing()
+    assert tracing == [False, False]
 
 
 def _made(name: str, path: Path) -> Any:

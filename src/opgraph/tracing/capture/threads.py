@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 from opgraph.record.turns import helping, holder
 from opgraph.tracing.state.others import serves
+from opgraph.tracing.state.process import on_in_thread, put_on_in_thread
 
 _PATIENCE = 2.0
 """Seconds that a run waits, after the model has returned, for threads that are still at work."""
@@ -36,6 +39,7 @@ class HandedOver:
         self._for = holder()
         self._threads: list[threading.Thread] = []
         self._futures: list[Future[Any]] = []
+        self._left: dict[threading.Thread, tuple[Context, list[Any]]] = {}
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -53,7 +57,8 @@ class HandedOver:
         ) -> Future[Any]:
             if threading.get_ident() not in self._ours:
                 return submit(pool, call, *args, **kwargs)
-            self._futures.append(submit(pool, self._carried(call), *args, **kwargs))
+            carried = partial(self._apart, self._carried(call))
+            self._futures.append(submit(pool, carried, *args, **kwargs))
             return self._futures[-1]
 
         threading.Thread.start, ThreadPoolExecutor.submit = started, submitted  # type: ignore[method-assign, assignment]
@@ -62,8 +67,8 @@ class HandedOver:
             self._await()
         finally:
             threading.Thread.start, ThreadPoolExecutor.submit = start, submit  # type: ignore[method-assign]
-            self._threads.clear()
-            self._futures.clear()
+            for each in (self._threads, self._futures, self._left):
+                each.clear()
 
     def _await(self) -> None:
         for other in self._threads:
@@ -86,6 +91,20 @@ class HandedOver:
                 self._ours.discard(me)
 
         return run
+
+    def _apart(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """A call in a thread of a pool, which lives on: what a run sets there for all that computes in it
+        later, and in context variables, is so for the run's own calls alone."""
+        if threading.get_ident() in self._ours:
+            return call(*args, **kwargs)
+        me, before = threading.current_thread(), on_in_thread()
+        context, on = self._left.get(me) or (copy_context(), before)
+        put_on_in_thread(on)
+        try:
+            return context.run(call, *args, **kwargs)
+        finally:
+            self._left[me] = context, on_in_thread()
+            put_on_in_thread(before)
 
     def _quiet(self, other: threading.Thread) -> Callable[[], None]:
         run = other.run

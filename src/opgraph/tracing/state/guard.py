@@ -261,6 +261,7 @@ class Guard:
         self._aside.ends(then, () if not modules else (Found, Said) if of_tracing else (object,))
         if not modules:
             return
+        self._settings.add(modules)
         with plainly():
             late = _Remembered(self._reach.after(modules), self)
             own = (n for n in modules if not is_closed(n) and sys.modules.get(n) is modules[n])

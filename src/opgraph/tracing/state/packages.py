@@ -20,8 +20,15 @@ from opgraph.tracing.state.holding import CONTENTS, is_loaded, slot_value, table
 _COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
 """Packages that make machine code of Python functions as these are called: what they keep of it in Python
 is one with what they keep in C, which nobody can put back."""
+_RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "xdist", "execnet", "__channelexec__"})
+"""What runs tests, of which other threads are told meanwhile: the last is what execnet is sent."""
+_WRITTEN = "_remote_module_non_scriptable"
+"""A module that torch writes for itself, in no folder of its own."""
 _OPAQUE = (
-    frozenset(sys.stdlib_module_names) | _COMPILERS | {"torch", "numpy", "opgraph", "builtins"}
+    frozenset(sys.stdlib_module_names)
+    | _COMPILERS
+    | _RUNNERS
+    | {"torch", "numpy", "opgraph", "builtins", _WRITTEN}
 )
 """Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
 knows by name."""
@@ -55,6 +62,11 @@ def _is_opaque(name: str) -> bool:
     if top in _OPAQUE:
         return not _is_anothers(top, _file_of(top))
     return is_installed(name) and is_loaded(sys.modules[name]) and _remakes(sys.modules[name])
+
+
+def is_a_runners(name: str | None) -> bool:
+    """Whether a module of Python's is of what runs tests."""
+    return type(name) is str and name.partition(".")[0] in _RUNNERS
 
 
 def is_of_a_compiler(name: str) -> bool:
@@ -109,16 +121,12 @@ def is_installed(name: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
-_SENT = "__channelexec__"
-"""What execnet calls the code that it is sent: a runner's of tests, whose queue another thread fills."""
-
-
 def is_closed(name: str | None) -> bool:
     """Whether a module of Python's is of a library, and not of opgraph: all code is followed of those alone
     that the model's classes are from."""
     if type(name) is not str or name[:7] == "opgraph":
         return False
-    return is_installed(name) or is_opaque(name) or name == _SENT
+    return is_installed(name) or is_opaque(name)
 
 
 def own_modules() -> list[str]:

@@ -91,6 +91,14 @@ class Settings:
             pass
         return kept + kept[: len(_PRECISE)]
 
+    def add(self, imported: Iterable[str]) -> None:
+        """Those that modules have which were imported since are as they are now."""
+        for get, put in _if_imported(imported):
+            with suppress(RuntimeError, AttributeError):
+                self._before.insert(-1, get())  # what torch notes is the last
+                self._gets = (*self._gets[:-1], get, self._gets[-1])
+                self._puts = (*self._puts[:-1], put, self._puts[-1])
+
     def now(self) -> list[Any]:
         """What each of them is, where it says so."""
         return [_said(get) for get in self._gets]
@@ -98,6 +106,7 @@ class Settings:
     def let_stay(self, then: list[Any]) -> None:
         """What was changed since `then` is so as if it had been before; of what consists of many things, as
         the environment does, those that were, and of the rest what nobody had changed by then."""
+        then = then[:-1] + [MISSING] * (len(self._before) - len(then)) + then[-1:]  # see `add`
         for at, (get, was, before) in enumerate(zip(self._gets, then, self._before, strict=True)):
             now = _said(get)
             if now is was or now is MISSING or was is MISSING or _equal(now, was):
@@ -211,10 +220,7 @@ def _of_modules() -> Iterator[Setting]:
             yield numpy.getbufsize, numpy.setbufsize
         core = sys.modules.get("numpy._core.multiarray") or sys.modules["numpy.core.multiarray"]
         yield from _alike(vars(core), _NAMED_ALIKE)
-    for name, get, put in _IF_IMPORTED:
-        module = loaded(name)
-        if module is not None:
-            yield partial(get, module), partial(put, module)
+    yield from _if_imported(name for name, *_ in _IF_IMPORTED)
     noted: _Noted = []
     for name, *paths in _NOTED:
         for path in paths if (module := loaded(name)) is not None else ():
@@ -222,6 +228,14 @@ def _of_modules() -> Iterator[Setting]:
                 _ = attrgetter(path)(module)
                 noted.append((module, path, attrgetter(path)))
     yield partial(_notes, noted), partial(_notes_back, noted)
+
+
+def _if_imported(names: Iterable[str]) -> Iterator[Setting]:
+    """What modules of these names have, as far as they are there."""
+    wanted = {name: module for name in names if (module := loaded(name)) is not None}
+    for name, get, put in _IF_IMPORTED:
+        if name in wanted:
+            yield partial(get, wanted[name]), partial(put, wanted[name])
 
 
 def _of_device(number: int) -> Iterator[Setting]:
@@ -1011,6 +1025,27 @@ def _tuned_in() -> Iterator[Setting]:
         yield torch.cuda.tunable.get_filename, torch.cuda.tunable.set_filename
 
 
+_OF_THREADS: tuple[Setting, ...] = (
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    *(each for device in _TYPES if torch.amp.is_autocast_available(device)
+      for each in _autocast(device)),
+)  # fmt: skip
+"""What is on while torch computes, in each thread for itself."""
+
+
+def on_in_thread() -> list[Any]:
+    """What is on in this thread while torch computes."""
+    return [get() for get, _ in _OF_THREADS]
+
+
+def put_on_in_thread(before: list[Any]) -> None:
+    """Set it."""
+    for (get, put), was in zip(_OF_THREADS, before, strict=True):
+        if get() != was:
+            put(was)
+
+
 _FIXED: tuple[Setting, ...] = (
     *_PRECISE,
     *_switches(),
@@ -1030,10 +1065,7 @@ _FIXED: tuple[Setting, ...] = (
     ),
     (partial(_exchanged, torch._C._jit_set_fusion_strategy, []), torch._C._jit_set_fusion_strategy),
     (torch.backends.flags_frozen, _frozen),
-    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    (torch.is_grad_enabled, torch._C._set_grad_enabled),
-    *(each for device in _TYPES if torch.amp.is_autocast_available(device)
-      for each in _autocast(device)),
+    *_OF_THREADS,
     (torch._C._autograd._saved_tensors_hooks_get_disabled_error_message, _unhooked),
     (torch._C._get_privateuse1_backend_name, _renamed),
     (torch._C._autograd._profiler_enabled, _profiles),

@@ -105,6 +105,7 @@ from opgraph.tracing.state.libraries import around, by_held, present_in, put_in
 from opgraph.tracing.state.others import hosted, packages_at_work
 from opgraph.tracing.state.packages import (
     are_related,
+    is_a_runners,
     is_closed,
     is_installed,
     is_of_a_compiler,
@@ -205,6 +206,8 @@ _FINDING = frozenset(
 """What code names that finds modules, and what is in them, by texts."""
 _ASKED = 7
 """The number of lists of what was found that are gone through for these."""
+_TELLS = frozenset(functools.WRAPPER_ASSIGNMENTS) | {"__package__", "__file__", "__cached__"}
+"""Where a module, or what stands for a function, says which one it is: nothing is looked up by that."""
 _ANSWERS = frozenset({"__getattr__"})
 """What a module has that answers where it does not have what code names."""
 
@@ -376,7 +379,11 @@ class Reach(Found):
 
     def _texts(self) -> Iterator[str]:
         """The texts that objects and globals hold which were found since, and those that code has."""
-        held: list[Iterable[Any]] = [before.values() for _, before in self._since(1, self._tables)]
+        tables = (before for _, before in self._since(1, self._tables))
+        held: list[Iterable[Any]] = [
+            t.values() if _TELLS.isdisjoint(t) else [v for k, v in t.items() if k not in _TELLS]
+            for t in tables
+        ]
         held += (kept for _, kept in self._since(2, self._holders))
         held += (w for w in self._since(3, self._wholes) if type(w) in (tuple, frozenset))
         held.append(value for *_, value in self._since(4, self._slots))
@@ -1078,7 +1085,7 @@ class Reach(Found):
         held, base = [], next((c for c in _HOLDERS if issubclass(cls, c)), None)
         if cls is ContextVar:
             self._seen.add(identity(item))
-            held = [item.get(MISSING)]
+            held = [item.get(MISSING), _default_of(item)]
             self._contexts.append((item, held[0]))
         elif base is not None:
             if self._copied + base.__len__(item) > _MOST_KEPT:  # a copy takes long
@@ -1175,7 +1182,7 @@ class Reach(Found):
     def _context(self, item: ContextVar[Any]) -> None:
         value = item.get(MISSING)
         self._contexts.append((item, value))
-        self._look((value,))
+        self._look((value, _default_of(item)))
 
     @property
     def launches(self) -> bool:
@@ -1269,6 +1276,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._tuple
     if issubclass(cls, BaseException):
         return Reach._error
+    if is_a_runners(cls.__module__):  # it would lead to all tests, and to what they keep
+        return None
     if is_iterator(cls):
         return Reach._iterator
     if issubclass(cls, Tensor):
@@ -1411,3 +1420,11 @@ def _whose_globals(table: dict[Any, Any]) -> ModuleType | None:
 
 
 _WAITERS = "_waiters"
+
+
+def _default_of(variable: ContextVar[Any]) -> Any:
+    """What a context variable says where nobody has set it, which it tells in a context without any."""
+    try:
+        return Context().run(variable.get)
+    except LookupError:
+        return MISSING

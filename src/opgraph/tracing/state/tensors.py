@@ -66,13 +66,24 @@ class Looks:
             self.moved = True
 
     def history_back(self) -> None:
-        if graded(self.tensor, "grad_fn") is not self.grad_fn:
-            if self.grad_fn is not None:
-                raise Left("forward wrote in place to a tensor that autograd knew")
+        now = graded(self.tensor, "grad_fn")
+        if now is self.grad_fn:
+            return
+        if self.grad_fn is None:
             _detach(self.tensor)
+        elif now is None:
+            raise Left(
+                "forward detached a tensor in place, from which no backward goes on any more"
+            )
+        else:
+            raise Left("forward wrote in place to a tensor that autograd knew")
 
     def needs_back(self) -> None:
-        if graded(self.tensor, "requires_grad") is not self.needs_grad:
+        """A result that was detached is none: it wants no gradient of its own."""
+        needs = graded(self.tensor, "requires_grad")
+        if needs is not self.needs_grad and (
+            self.grad_fn is None or graded(self.tensor, "grad_fn")
+        ):
             self.tensor.requires_grad_(self.needs_grad)
 
     def others_back(self) -> None:
