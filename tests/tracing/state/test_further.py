@@ -983,3 +983,42 @@ def test_what_leads_to_itself_is_gone(kind: str) -> None:
     notes = opgraph.profile(model, (X,)).model.notes
     assert model.kept is None
     assert not notes
+
+
+class Truncated(nn.Module):
+    """Goes on from the state of its last call, of which it lets autograd know nothing any more."""
+
+    def __init__(self, cell: nn.Module, values: bool) -> None:
+        super().__init__()
+        self.cell, self.values = cell, values
+        self.state: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        for each in self.state if isinstance(self.state, tuple) else [self.state]:
+            if each is not None:
+                each.detach_()
+        self.state = self.cell(x, self.state)
+        y = self.state[0] if isinstance(self.state, tuple) else self.state
+        return y * y.sum().item() if self.values else y
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("made", [nn.GRUCell, nn.LSTMCell])
+def test_a_hidden_state_that_is_detached_in_place(made: Any, values: bool, mode: Any) -> None:
+    """The step that is under way has its gradients, and what led to the state of its last call goes on."""
+    gradients = []
+    for profiles in (False, True):
+        torch.manual_seed(0)
+        model = Truncated(made(8, 8), values)
+        loss = [model(torch.randn(2, 8)) for _ in range(2)][-1].square().sum()
+        state = model.state if isinstance(model.state, tuple) else (model.state,)
+        before = [(s.grad_fn, s.is_leaf, s.requires_grad, s._version) for s in state]
+        if profiles:
+            notes = opgraph.profile(model, torch.ones(2, 8), mode=mode).model.notes
+            assert not [note for note in notes if "taken back" in note]
+        assert before == [(s.grad_fn, s.is_leaf, s.requires_grad, s._version) for s in state]
+        loss.backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert all(map(torch.equal, *gradients))
+    assert gradients[0]
