@@ -32,7 +32,6 @@ from tests.tracing.state.using import Using
 from torch import Tensor, nn
 
 import opgraph
-from opgraph.tracing.state.reach import Reach
 
 X = torch.ones(2, 8)
 needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of POSIX")
@@ -700,27 +699,39 @@ def test_what_a_module_keeps_that_is_imported_by_a_name_which_code_makes(registe
         )
 
 
-def test_what_two_threads_import_at_once(registering: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one waits until it is known what is there."""
-    after = Reach.after
+SLOW = """
+import time
+TABLE = {}
+time.sleep(0.5)
+TABLE["a"] = 1
+def f():
+    return TABLE["a"]
+"""
 
-    def slowly(self: Reach, imported: Any) -> Reach:
-        time.sleep(0.3)
-        return after(self, imported)
 
-    monkeypatch.setattr(Reach, "after", slowly)
+def test_a_module_that_another_thread_makes_meanwhile(
+    registering: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in it as another one is there is a part of it alone."""
+    (tmp_path / "registering_package" / "slow.py").write_text(SLOW)
+    begun = threading.Event()
 
-    def job(_: int) -> None:
-        fancy: Any = importlib.import_module("registering_package.fancy")
-        fancy.fancy(X)
+    def slow() -> None:
+        begun.set()
+        assert importlib.import_module("registering_package.slow").f() == 1
+
+    def quick() -> None:
+        begun.wait()
+        time.sleep(0.2)
+        registering.find("fancy")(X)
 
     def use() -> None:
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(job, range(2)))
+            for each in [pool.submit(slow), pool.submit(quick)]:
+                each.result()
 
     opgraph.profile(Using(use), X)
-    kept: Any = sys.modules["registering_package.fancy"]
-    assert (kept.STATS, kept.SEEN, kept.Cache.hits) == ({"calls": 0}, [], 0)
+    use()
 
 
 def test_settings_of_a_module_that_a_forward_is_the_first_to_import(

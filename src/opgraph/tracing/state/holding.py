@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _frozen_importlib as importing
 import ctypes
 import functools
 import sys
+import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import py_object
+from importlib.machinery import ModuleSpec
 from operator import is_
 from types import (
     CellType,
@@ -67,8 +70,23 @@ def slot_value(slot: Any, item: Any) -> Any:
 
 def is_loaded(value: Any) -> bool:
     """Whether it is a module of Python's that is there: one that is put off (`importlib.util.LazyLoader`)
-    is loaded by code of its class when it is asked for anything, its attributes or its name, too."""
-    return issubclass(type(value), ModuleType) and not by_code(type(value))
+    is loaded by code of its class when it is asked for anything, its attributes or its name, too. Nor is
+    one that another thread is about to make."""
+    return (
+        issubclass(type(value), ModuleType)
+        and not by_code(type(value))
+        and not is_unready(table_of(value))
+    )
+
+
+def is_unready(space: Any) -> bool:
+    """Whether a module, of which these are the globals, is made by another thread at the moment: what is
+    there is a part of it."""
+    spec = space.get("__spec__") if type(space) is dict else None
+    if type(spec) is not ModuleSpec or not getattr(spec, "_initializing", False):
+        return False
+    lock = importing._module_locks.get(spec.name, lambda: None)()  # type: ignore[attr-defined]
+    return getattr(lock, "owner", None) not in (None, threading.get_ident())
 
 
 def by_code(cls: type) -> bool:

@@ -17,7 +17,6 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _python_dispatch as dispatching
 
 from opgraph.record.turns import is_mine
-from opgraph.tracing.state.holding import table_of
 from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
 
 _FILES: Any = importing_files._LoaderBasics
@@ -66,11 +65,9 @@ class Imports:
         if name in sys.modules or self._failed.get(name) == _looked_through():
             return self._plain(name, import_)  # it is there, or is not
         before = set(sys.modules)
-        with _waited_for(name) as unready, self._hearing(before) as hears:
+        with self._hearing(before) as hears:
             try:
-                module = self._plain(name, import_)
-                unready()
-                return module
+                return self._plain(name, import_)
             finally:
                 if hears and name not in sys.modules and before.issuperset(sys.modules):
                     self._failed[name] = _looked_through()
@@ -104,23 +101,6 @@ class Imports:
                 self._heard(new, then, _by_tracing())
             finally:
                 self._within.one = False
-
-
-@contextmanager
-def _waited_for(name: str) -> Iterator[Callable[[], None]]:
-    """Within, a module is imported, and who wants it in another thread waits until it is known what is in
-    it: to Python it is not ready, from when this is called."""
-
-    def set_ready(ready: bool) -> None:
-        spec = (table_of(sys.modules.get(name)) or {}).get("__spec__")
-        if type(spec) is importing.ModuleSpec:
-            spec._initializing = not ready  # type: ignore[attr-defined]
-
-    with importing._ModuleLockManager(name):  # type: ignore[attr-defined]
-        try:
-            yield lambda: set_ready(False)
-        finally:
-            set_ready(True)
 
 
 def _registers() -> bool:

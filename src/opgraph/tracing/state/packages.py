@@ -20,8 +20,14 @@ from opgraph.tracing.state.holding import CONTENTS, is_loaded, slot_value, table
 _COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
 """Packages that make machine code of Python functions as these are called: what they keep of it in Python
 is one with what they keep in C, which nobody can put back."""
-_RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "xdist", "execnet", "__channelexec__"})
-"""What runs tests, of which other threads are told meanwhile: the last is what execnet is sent."""
+_RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "xdist", "execnet"})
+"""What runs tests, of which other threads are told meanwhile."""
+_LEADING = frozenset(
+    "config main nodes python fixtures runner terminal unittest doctest assertion".split()
+)
+"""The parts of pytest whose objects lead to all tests, as those of the others of these packages do."""
+_SENT = "__channelexec__"
+"""What execnet calls the code that it is sent: a runner's of tests, whose queue another thread fills."""
 _WRITTEN = "_remote_module_non_scriptable"
 """A module that torch writes for itself, in no folder of its own."""
 _OPAQUE = (
@@ -65,8 +71,11 @@ def _is_opaque(name: str) -> bool:
 
 
 def is_a_runners(name: str | None) -> bool:
-    """Whether a module of Python's is of what runs tests."""
-    return type(name) is str and name.partition(".")[0] in _RUNNERS
+    """Whether a module of Python's is of what runs tests, and its objects lead to these: not what takes
+    what tests print, log or set."""
+    top, _, within = name.partition(".") if type(name) is str else ("", "", "")
+    leads = top != "_pytest" or within.partition(".")[0] in _LEADING
+    return top in _RUNNERS and leads and is_opaque(name)
 
 
 def is_of_a_compiler(name: str) -> bool:
@@ -79,6 +88,8 @@ def _is_anothers(top: str, file: str) -> bool:
     Python is, one of a compiler that is not installed, and has no version as that has."""
     if top in sys.stdlib_module_names:
         return file.endswith(".py") and not file.startswith(os.path.dirname(os.__file__))  # noqa: PTH120
+    if top in _RUNNERS:
+        return top in sys.modules and not is_installed(top)
     if top not in _COMPILERS or not file or is_installed(top):
         return False
     return "__version__" not in (table_of(sys.modules[top]) or ())
@@ -126,7 +137,7 @@ def is_closed(name: str | None) -> bool:
     that the model's classes are from."""
     if type(name) is not str or name[:7] == "opgraph":
         return False
-    return is_installed(name) or is_opaque(name)
+    return is_installed(name) or is_opaque(name) or name == _SENT
 
 
 def own_modules() -> list[str]:

@@ -106,7 +106,9 @@ class Settings:
     def let_stay(self, then: list[Any]) -> None:
         """What was changed since `then` is so as if it had been before; of what consists of many things, as
         the environment does, those that were, and of the rest what nobody had changed by then."""
-        then = then[:-1] + [MISSING] * (len(self._before) - len(then)) + then[-1:]  # see `add`
+        new = range(len(then) - 1, len(self._before) - 1)  # see `add`
+        self._before[new.start : new.stop] = [_said(self._gets[at]) for at in new]
+        then = then[:-1] + [MISSING] * len(new) + then[-1:]
         for at, (get, was, before) in enumerate(zip(self._gets, then, self._before, strict=True)):
             now = _said(get)
             if now is was or now is MISSING or was is MISSING or _equal(now, was):
@@ -1026,6 +1028,9 @@ def _tuned_in() -> Iterator[Setting]:
 
 
 _OF_THREADS: tuple[Setting, ...] = (
+    (_flushes, torch.set_flush_denormal),
+    (_nesting, _left),
+    (torch.get_num_threads, torch.set_num_threads),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
     *(each for device in _TYPES if torch.amp.is_autocast_available(device)
@@ -1052,20 +1057,19 @@ _FIXED: tuple[Setting, ...] = (
     (_keys, _keys_put),
     (_get_current_function_mode_stack, set_function_modes),
     (dispatching._get_current_dispatch_mode_stack, set_dispatch_modes),
+    *_OF_THREADS,
     (drawn_by_python, random.setstate),
     (Drawn, lambda before: torch.set_rng_state(before.state)),
     (torch.get_default_dtype, torch.set_default_dtype),
     (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     *_tuned_in(),
-    (torch.get_num_threads, torch.set_num_threads),
     (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda before: torch.autograd.set_detect_anomaly(*before),
     ),
     (partial(_exchanged, torch._C._jit_set_fusion_strategy, []), torch._C._jit_set_fusion_strategy),
     (torch.backends.flags_frozen, _frozen),
-    *_OF_THREADS,
     (torch._C._autograd._saved_tensors_hooks_get_disabled_error_message, _unhooked),
     (torch._C._get_privateuse1_backend_name, _renamed),
     (torch._C._autograd._profiler_enabled, _profiles),
@@ -1116,8 +1120,6 @@ _FIXED: tuple[Setting, ...] = (
     (_safe, _safe_back),
     (partial(_locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)),
     (_handlers, _handle),
-    (_flushes, torch.set_flush_denormal),
-    (_nesting, _left),
     (lambda: forward_ad._current_level, _levels),
     (_saved_tensors, _saved_hooks),
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),

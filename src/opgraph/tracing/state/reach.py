@@ -94,6 +94,7 @@ from opgraph.tracing.state.holding import (
     ids_of,
     is_loaded,
     is_of_links,
+    is_unready,
     kept_as,
     kinds_of,
     shown_in_c,
@@ -206,8 +207,6 @@ _FINDING = frozenset(
 """What code names that finds modules, and what is in them, by texts."""
 _ASKED = 7
 """The number of lists of what was found that are gone through for these."""
-_TELLS = frozenset(functools.WRAPPER_ASSIGNMENTS) | {"__package__", "__file__", "__cached__"}
-"""Where a module, or what stands for a function, says which one it is: nothing is looked up by that."""
 _ANSWERS = frozenset({"__getattr__"})
 """What a module has that answers where it does not have what code names."""
 
@@ -379,11 +378,7 @@ class Reach(Found):
 
     def _texts(self) -> Iterator[str]:
         """The texts that objects and globals hold which were found since, and those that code has."""
-        tables = (before for _, before in self._since(1, self._tables))
-        held: list[Iterable[Any]] = [
-            t.values() if _TELLS.isdisjoint(t) else [v for k, v in t.items() if k not in _TELLS]
-            for t in tables
-        ]
+        held: list[Iterable[Any]] = [before.values() for _, before in self._since(1, self._tables)]
         held += (kept for _, kept in self._since(2, self._holders))
         held += (w for w in self._since(3, self._wholes) if type(w) in (tuple, frozenset))
         held.append(value for *_, value in self._since(4, self._slots))
@@ -833,7 +828,8 @@ class Reach(Found):
     def _own_space(self, space: dict[str, Any]) -> None:
         """The globals of a module of a person's own, whoever sets them and by whatever name."""
         name = module_of(space)
-        if type(name) is str and not is_closed(name) and identity(space) not in self._globals:
+        known = type(name) is not str or is_closed(name) or identity(space) in self._globals
+        if not known and not is_unready(space):
             self._globals[identity(space)] = space, dict(space)
 
     def _assigned(self, stored: Iterable[tuple[str, ...]], space: dict[str, Any]) -> None:
@@ -1276,8 +1272,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._tuple
     if issubclass(cls, BaseException):
         return Reach._error
-    if is_a_runners(cls.__module__):  # it would lead to all tests, and to what they keep
-        return None
+    if is_a_runners(cls.__module__) and not issubclass(cls, torch.nn.Module):
+        return None  # it would lead to all tests, and to what they keep
     if is_iterator(cls):
         return Reach._iterator
     if issubclass(cls, Tensor):
