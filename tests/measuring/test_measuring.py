@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -594,3 +596,58 @@ def test_a_model_whose_hook_changes_what_it_is_given_is_recorded_with_that() -> 
             model(x)
     recorded, profiled = run.profile, opgraph.profile(model, x)
     assert [n.target for n in recorded.graph.nodes] == [n.target for n in profiled.graph.nodes]
+
+
+@torch.compile(backend="eager")
+def fused(a: Tensor, b: Tensor) -> Tensor:
+    return torch.sin(a + b) * a
+
+
+class Fusing(nn.Module):
+    """Calls a function of its module's that is compiled as it is first called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return fused(self.one(x), self.other(x))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_what_is_compiled_as_a_model_is_measured_works_afterwards(mode: str) -> None:
+    """Code that Dynamo has compiled goes by globals, which stay as long as it does."""
+    model, x = Fusing(), torch.ones(2, 8)
+    for _ in range(2):
+        opgraph.measure(model, x, device="cpu", steps=2, mode=mode)
+        model(x).sum().backward()
+        with torch.no_grad():
+            model(x)
+
+
+BY_CLOSURES = """
+import gc, torch, opgraph
+from torch import nn
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+def closure():
+    optimizer.zero_grad()
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    return loss
+with opgraph.recording(model) as run:
+    for _ in range(6):
+        optimizer.step(closure)
+assert str(run.measured)
+gc.collect()
+"""
+
+
+@pytest.mark.slow
+def test_an_optimizer_that_calls_the_model_within_its_step_is_recorded() -> None:
+    """Its step outlives a step under the profiler, and would be written to memory that is free. Several
+    times: what is damaged is not always met."""
+    for _ in range(3):
+        run = subprocess.run([sys.executable, "-c", BY_CLOSURES], check=False, capture_output=True)
+        assert run.returncode == 0, run.stderr

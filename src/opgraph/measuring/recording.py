@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.profiler import record_function
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -91,6 +92,36 @@ class _Around:
             self._module._compiled_call_impl = self._compiled
 
 
+class _Scopes:
+    """The scopes that torch's profiler is told of (`record_function`, the step of an optimizer) and that
+    began under a profile. The end of one that outlives it is written where that profile had it, if another
+    one is on by then: into memory that is free."""
+
+    def __init__(self, under: Callable[[], Any]) -> None:
+        self.open: dict[int, Any] = {}
+        enter, leave = record_function.__enter__, record_function.__exit__
+
+        def entered(scope: Any) -> Any:
+            if under() is not None:
+                self.open[id(scope)] = scope
+            return enter(scope)
+
+        def left(scope: Any, *given: Any) -> Any:
+            self.open.pop(id(scope), None)
+            return leave(scope, *given)
+
+        self._plain, self._heard = (enter, leave), (entered, left)
+        self._set(self._heard)
+
+    def _set(self, methods: tuple[Any, Any]) -> None:
+        record_function.__enter__, record_function.__exit__ = methods
+
+    def remove(self) -> None:
+        """Be told no more."""
+        if (record_function.__enter__, record_function.__exit__) == self._heard:
+            self._set(self._plain)
+
+
 @contextmanager
 def _uncheckpointed() -> Iterator[bool]:
     """Within, what autograd saves is not kept by a checkpoint that is around. Whether one is."""
@@ -137,7 +168,9 @@ class Follower:
 
     def start(self) -> None:
         """Follow from now on."""
+        self._scopes = _Scopes(lambda: self._under)
         self._handles = [
+            self._scopes,
             *around(self._module, self._called, self._returned),
             register_optimizer_step_pre_hook(self._steps),
             register_optimizer_step_post_hook(self._stepped),
@@ -219,6 +252,7 @@ class Follower:
         if (
             few
             and not after
+            and not self._scopes.open
             and not watched()
             and self._profile is not None
             and self._marks is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -352,12 +353,23 @@ def space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> Gone | None:
 
 
 def own_space_back(pair: tuple[dict[str, Any], dict[str, Any]], *, alone: bool) -> Gone | None:
-    """The globals of a module of a person's own, which other threads set, too, but for what warns."""
+    """The globals of a module of a person's own, which other threads set, too, but for what warns. What
+    Dynamo has put there goes with the code that it compiled, which goes by it."""
     new = () if same_entries(*pair) else {*_new_in(*pair)}
+    if new and (compiled := _of_compiled(pair[0]).intersection(new)):
+        pair = pair[0], pair[1] | {name: pair[0][name] for name in compiled}
+        new = {*_new_in(*pair)}
     if new and not alone and not _OF_WARNINGS.issuperset(new):
         name = pair[0].get("__name__")
         raise Left(f"forward set globals of {name}, or another thread did")
     return space_back(pair) if new else None
+
+
+def _of_compiled(space: dict[str, Any]) -> set[str]:
+    """The globals that code goes by which Dynamo compiled: it takes them away with that."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    kept = utils.CleanupManager.instance.values.values() if utils else ()
+    return {hook.name for hooks in list(kept) for hook in hooks if hook.scope is space}
 
 
 def context_back(pair: tuple[ContextVar[Any], Any]) -> None:
