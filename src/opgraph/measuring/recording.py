@@ -101,8 +101,10 @@ class _Scopes:
         self.open: dict[int, Any] = {}
         enter, leave = record_function.__enter__, record_function.__exit__
 
+        self._under: Callable[[], Any] | None = under
+
         def entered(scope: Any) -> Any:
-            if under() is not None:
+            if self._under is not None and self._under() is not None:
                 self.open[id(scope)] = scope
             return enter(scope)
 
@@ -117,7 +119,9 @@ class _Scopes:
         record_function.__enter__, record_function.__exit__ = methods
 
     def remove(self) -> None:
-        """Be told no more."""
+        """Be told no more, also where somebody else has put this in the place of the plain ones again."""
+        self._under = None
+        self.open.clear()
         if (record_function.__enter__, record_function.__exit__) == self._heard:
             self._set(self._plain)
 

@@ -1006,19 +1006,15 @@ class Truncated(nn.Module):
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("made", [nn.GRUCell, nn.LSTMCell])
 def test_a_hidden_state_that_is_detached_in_place(made: Any, values: bool, mode: Any) -> None:
-    """The step that is under way has its gradients, and what led to the state of its last call goes on."""
-    gradients = []
-    for profiles in (False, True):
-        torch.manual_seed(0)
-        model = Truncated(made(8, 8), values)
-        loss = [model(torch.randn(2, 8)) for _ in range(2)][-1].square().sum()
-        state = model.state if isinstance(model.state, tuple) else (model.state,)
-        before = [(s.grad_fn, s.is_leaf, s.requires_grad, s._version) for s in state]
-        if profiles:
-            notes = opgraph.profile(model, torch.ones(2, 8), mode=mode).model.notes
-            assert not [note for note in notes if "taken back" in note]
-        assert before == [(s.grad_fn, s.is_leaf, s.requires_grad, s._version) for s in state]
-        loss.backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    assert all(map(torch.equal, *gradients))
-    assert gradients[0]
+    """What led to it is forgotten, which is said; it is as the forward leaves it, but for its values."""
+    model = Truncated(made(8, 8), values)
+    model(torch.randn(2, 8))
+    state = model.state if isinstance(model.state, tuple) else (model.state,)
+    before = [s.clone() for s in state]
+    notes = opgraph.profile(model, torch.ones(2, 8), mode=mode).model.notes
+    assert any("detached a tensor in place" in note for note in notes)
+    assert [(s.grad_fn, s.is_leaf, s.requires_grad) for s in state] == [(None, True, False)] * len(
+        state
+    )
+    assert all(map(torch.equal, state, before))
+    assert model(torch.randn(2, 8)).requires_grad

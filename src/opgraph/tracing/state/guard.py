@@ -98,11 +98,9 @@ COPYING = frozenset(
 HANDED_OUT = frozenset({
     Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
     Tensor.__dlpack__, Tensor.share_memory_, Tensor.resize_, Tensor.apply_, Tensor.map_, Tensor.map2_,
-    Tensor.detach_, torch.detach_,
 })  # fmt: skip
-"""Functions that give the memory of a tensor to whoever may write to it without torch's knowledge, or have
-autograd forget what it knows of one."""
-_APPLY, _DETACH = Tensor.apply_, frozenset({Tensor.detach_, torch.detach_})
+"""Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
+_APPLY = Tensor.apply_
 _RUNS = "opgraph.tracing.base"
 """The module that has a model run."""
 _ENDS = 3
@@ -346,12 +344,7 @@ class Guard:
 
     def handed_out(self, func: Any, tensor: Any, made_here: Callable[[Tensor], bool]) -> None:
         """The memory of a tensor is given to whoever may write to it unheard: copy it. Raises where there
-        is none, and torch would write all the same. What autograd knows of one is kept."""
-        if func in _DETACH:
-            looks = chain.from_iterable(of.tensors for of in (self._first, *self._late))
-            for look in (look for look in looks if look.tensor is tensor):
-                look.detach()
-            return
+        is none, and torch would write all the same."""
         if func is _APPLY and isinstance(tensor, FakeTensor):
             error = NotImplementedError("a fake tensor has no data to apply a function to")
             self.raised(error)

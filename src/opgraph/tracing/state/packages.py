@@ -20,7 +20,7 @@ from opgraph.tracing.state.holding import CONTENTS, is_loaded, slot_value, table
 _COMPILERS = frozenset({"numba", "llvmlite", "jax", "jaxlib", "triton", "taichi", "tvm", "warp"})
 """Packages that make machine code of Python functions as these are called: what they keep of it in Python
 is one with what they keep in C, which nobody can put back."""
-_RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "xdist", "execnet"})
+_RUNNERS = frozenset({"pytest", "_pytest", "xdist", "execnet"})
 """What runs tests, of which other threads are told meanwhile."""
 _LEADING = frozenset(
     "config main nodes python fixtures runner terminal unittest doctest assertion".split()

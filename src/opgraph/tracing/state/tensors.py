@@ -29,7 +29,6 @@ class Looks:
 
     __slots__ = (
         "alias",
-        "apart",
         "cls",
         "grad",
         "grad_fn",
@@ -54,21 +53,9 @@ class Looks:
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not wraps(type(tensor)) else None
         self.moved = False
-        self.apart: Tensor | None = None
-
-    def detach(self) -> None:
-        """What autograd knows of a result waits in another tensor while the forward has it detached in
-        place: nothing could tell it that anew. Of a view torch refuses that."""
-        if self.grad_fn is not None and self.apart is None and not self.tensor._is_view():
-            apart = self.tensor.detach()
-            torch._C._swap_tensor_impl(self.tensor, apart)
-            self.apart = apart
 
     def memory_back(self) -> None:
         tensor, alias = self.tensor, self.alias
-        if self.apart is not None:
-            torch._C._swap_tensor_impl(tensor, self.apart)
-            self.apart = None
         if type(tensor) is not self.cls:
             tensor.__class__ = self.cls
         if (tensor.is_conj(), tensor.is_neg()) != self.signs:
@@ -79,13 +66,23 @@ class Looks:
             self.moved = True
 
     def history_back(self) -> None:
-        if graded(self.tensor, "grad_fn") is not self.grad_fn:
-            if self.grad_fn is not None:
-                raise Left("forward wrote in place to a tensor that autograd knew")
+        now = graded(self.tensor, "grad_fn")
+        if now is self.grad_fn:
+            return
+        if self.grad_fn is None:
             _detach(self.tensor)
+        elif now is None:
+            raise Left(
+                "forward detached a tensor in place, from which no backward goes on any more"
+            )
+        else:
+            raise Left("forward wrote in place to a tensor that autograd knew")
 
     def needs_back(self) -> None:
-        if graded(self.tensor, "requires_grad") is not self.needs_grad:
+        """A result that was detached wants no gradient of its own: it would be neither what it was nor
+        what the forward made of it."""
+        detached = self.grad_fn is not None and graded(self.tensor, "grad_fn") is None
+        if graded(self.tensor, "requires_grad") is not self.needs_grad and not detached:
             self.tensor.requires_grad_(self.needs_grad)
 
     def others_back(self) -> None:
