@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import io
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 import torch
+from tests.tracing.state.using import Using
 from torch import Tensor, nn
 
 import opgraph
@@ -382,3 +384,25 @@ def test_what_was_in_the_place_of_what_is_there_again_ends_within_the_profile(
     notes = opgraph.profile(model, (X,)).model.notes
     assert state() == before
     assert any("removed" in note for note in notes)  # the file that went with it
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_a_weak_reference_that_a_forward_makes_goes_before_what_it_is_to(values: bool) -> None:
+    """Its callback would look for it in vain where it was, which is as before: an error that nobody can
+    catch, of which warnings tell."""
+
+    class Part:
+        pass
+
+    parents: dict[int, Any] = {}
+    held: list[Any] = []
+
+    def use() -> None:
+        part = Part()
+        key = id(part)
+        parents[key] = weakref.ref(part, lambda _: parents.pop(key))
+        held[:] = [part]
+
+    opgraph.profile(Using(use, values), torch.ones(2, 8))
+    gc.collect()
+    assert (parents, held) == ({}, [])

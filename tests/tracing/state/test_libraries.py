@@ -813,3 +813,37 @@ def test_what_a_library_keeps_of_functions_that_it_wraps(library: Any) -> None:
     wrapped = library.counted(lambda: None)
     opgraph.profile(Using(wrapped, False), torch.ones(2, 8))
     assert library.CALLS == {}
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_files_in_memory(values: bool) -> None:
+    """What writes to one finds where it is by a text."""
+    fsspec = pytest.importorskip("fsspec")
+    store = importlib.import_module("fsspec.implementations.memory").MemoryFileSystem.store
+
+    def write(name: str, how: str, text: bytes) -> None:
+        with fsspec.open(f"memory://opgraph_tested/{name}", how) as file:
+            file.write(text)
+
+    def use() -> None:
+        write("last.pt", "wb", b"forward")
+        write("new.pt", "wb", b"forward")
+
+    try:
+        write("last.pt", "wb", b"before")
+        found = opgraph.profile(Using(use, values), X)
+        files = {name: file.getvalue() for name, file in store.items() if "opgraph_tested" in name}
+        assert files == {"/opgraph_tested/last.pt": b"before"}
+        assert not [remark for remark in found.remarks if remark.code == "state"]
+        added = opgraph.profile(Using(lambda: write("last.pt", "ab", b"!"), values), X)
+        assert any("opgraph_tested/last.pt" in r for r in added.remarks if r.code == "state")
+    finally:
+        for name in [name for name in store if "opgraph_tested" in name]:
+            del store[name]
+
+
+def test_threads_of_arrow() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    before = arrow.cpu_count(), arrow.io_thread_count()
+    opgraph.profile(Using(lambda: (arrow.set_cpu_count(2), arrow.set_io_thread_count(3))), X)
+    assert (arrow.cpu_count(), arrow.io_thread_count()) == before

@@ -922,6 +922,24 @@ def _is_patched(patch: Any) -> bool:
     return before is not None
 
 
+def _files_in_memory(fsspec: Any) -> tuple[Any, ...]:
+    """The files of fsspec's file system in memory, how large they are, and when they were written to."""
+    cls = fsspec.MemoryFileSystem
+    files = [(n, f, f.getbuffer().nbytes, f.modified) for n, f in cls.store.items()]
+    return files, list(cls.pseudo_dirs)
+
+
+def _files_in_memory_back(fsspec: Any, before: tuple[Any, ...]) -> None:
+    (files, folders), cls = before, fsspec.MemoryFileSystem
+    now = {id(f): (f.getbuffer().nbytes, f.modified) for f in cls.store.values()}
+    cls.store.clear()
+    cls.store.update((name, file) for name, file, *_ in files)
+    cls.pseudo_dirs[:] = folders
+    for name, file, *was in files:
+        if now.get(id(file), tuple(was)) != tuple(was):
+            raise Left(f"forward wrote to the file memory:/{name}")
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("multiprocessing.util", attrgetter("_logger", "_log_to_stderr"), _log_back),
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
@@ -939,6 +957,11 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("ctypes", lambda c: c.get_errno(), lambda c, before: c.set_errno(before)),
     ("cv2", lambda c: c.getNumThreads(), lambda c, before: c.setNumThreads(before)),
     ("cv2", lambda c: c.useOptimized(), lambda c, on: c.setUseOptimized(on)),
+    ("cv2", lambda c: c.utils.logging.getLogLevel(),
+     lambda c, level: c.utils.logging.setLogLevel(level)),
+    ("pyarrow.lib", lambda p: (p.cpu_count(), p.io_thread_count()),
+     lambda p, before: (p.set_cpu_count(before[0]), p.set_io_thread_count(before[1]))),
+    ("fsspec.implementations.memory", _files_in_memory, _files_in_memory_back),
     ("numba._helperlib", _drawn, _drawn_back),
     ("tracemalloc", lambda t: t.is_tracing() and t.get_traceback_limit(), _traces),
 )  # fmt: skip

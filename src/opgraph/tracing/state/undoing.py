@@ -94,9 +94,7 @@ def _may_end(value: Any) -> bool:
         if kind in _HOLDING and identity(each) not in seen:
             seen.add(identity(each))
             ahead += each.values() if kind == _TABLE else each
-        elif kind not in _HOLDING and (
-            kind not in _ENDLESS or (kind == _WEAK and each.__callback__ is not None)
-        ):
+        elif kind not in _HOLDING and kind not in _ENDLESS:
             return True
         if len(ahead) + len(seen) > _LITTLE:
             return True
@@ -106,7 +104,7 @@ def _may_end(value: Any) -> bool:
 _ENDLESS = LEAVES.union(ids_of((torch.Tensor, torch.nn.Parameter, FakeTensor, weakref.ref)))
 """Types of what just goes."""
 _HOLDING = frozenset(ids_of((dict, list, tuple, set, frozenset)))
-_TABLE, _WEAK = identity(dict), identity(weakref.ref)
+_TABLE = identity(dict)
 _LITTLE = 1_000
 
 
