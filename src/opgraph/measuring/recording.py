@@ -99,12 +99,11 @@ class _Scopes:
 
     def __init__(self, under: Callable[[], Any]) -> None:
         self.open: dict[int, Any] = {}
+        self._profile: Callable[[], Any] = under
         enter, leave = record_function.__enter__, record_function.__exit__
 
-        self._under: Callable[[], Any] | None = under
-
         def entered(scope: Any) -> Any:
-            if self._under is not None and self._under() is not None:
+            if self._profile() is not None:
                 self.open[id(scope)] = scope
             return enter(scope)
 
@@ -120,7 +119,7 @@ class _Scopes:
 
     def remove(self) -> None:
         """Be told no more, also where somebody else has put this in the place of the plain ones again."""
-        self._under = None
+        self._profile = lambda: None
         self.open.clear()
         if (record_function.__enter__, record_function.__exit__) == self._heard:
             self._set(self._plain)

@@ -39,7 +39,7 @@ class HandedOver:
         self._for = holder()
         self._threads: list[threading.Thread] = []
         self._futures: list[Future[Any]] = []
-        self._left: dict[threading.Thread, tuple[Context, list[Any]]] = {}
+        self._states: dict[threading.Thread, tuple[Context, list[Any]]] = {}
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -67,7 +67,7 @@ class HandedOver:
             self._await()
         finally:
             threading.Thread.start, ThreadPoolExecutor.submit = start, submit  # type: ignore[method-assign]
-            for each in (self._threads, self._futures, self._left):
+            for each in (self._threads, self._futures, self._states):
                 each.clear()
 
     def _await(self) -> None:
@@ -98,12 +98,12 @@ class HandedOver:
         if threading.get_ident() in self._ours:
             return call(*args, **kwargs)
         me, before = threading.current_thread(), on_in_thread()
-        context, on = self._left.get(me) or (copy_context(), before)
+        context, on = self._states.get(me) or (copy_context(), before)
         put_on_in_thread(on)
         try:
             return context.run(call, *args, **kwargs)
         finally:
-            self._left[me] = context, on_in_thread()
+            self._states[me] = context, on_in_thread()
             put_on_in_thread(before)
 
     def _quiet(self, other: threading.Thread) -> Callable[[], None]:
