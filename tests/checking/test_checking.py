@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -48,6 +50,32 @@ def test_counters_count_lazy_layers() -> None:
     checked = check(lazy, torch.ones(2, 3, 8, 8))
     assert {r.parameters for r in checked.readings if r.error is None} == {700}
     assert all(nn.parameter.is_lazy(p) for p in lazy.parameters())
+
+
+class Loud(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sys.stderr.write("heard\n")
+        return super().forward(x)
+
+
+@pytest.mark.slow
+def test_remarks_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checked = check(Loud(4, 4), torch.ones(2, 4), counters=False)
+    (remark,) = checked.remarks
+    assert str(checked).endswith(f"Remarks\n{remark.code}  {remark}\n")
+    model = tmp_path / "loud.py"
+    model.write_text(
+        "import sys, torch\nclass Loud(torch.nn.Linear):\n    def forward(self, x):\n"
+        "        print('heard', file=sys.stderr)\n        return super().forward(x)\n"
+        "def made():\n    return Loud(4, 4)\n"
+    )
+    for form, of_stderr in (("text", False), ("json", True)):
+        capsys.readouterr()
+        asked = ["check", f"{model}:made", "--input-shape", "2x4", "--no-counters"]
+        assert main([*asked, *(["--json"] * of_stderr)]) == 0
+        said = capsys.readouterr()
+        assert ("cannot be taken back" in said.err) == of_stderr, form
+        assert "cannot be taken back" in said.out, form
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -33,6 +35,7 @@ from opgraph.options import Options
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.names import canonical
 from opgraph.record.run import RunEvent, RunRecord
+from opgraph.tracing.state.copies import deep_copy
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -307,6 +310,81 @@ def test_a_loop_of_ones_own_is_recorded() -> None:
         pass
     with pytest.raises(TraceError, match="no call of the model was recorded"):
         _ = run.measured
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_call_that_raises_is_no_step_of_a_loop_that_goes_on(training: bool, first: bool) -> None:
+    model, good, bad = nn.Linear(4, 4), torch.ones(2, 4), torch.ones(2, 5)
+    with torch.set_grad_enabled(training), opgraph.recording(model) as run:
+        for x in ((bad,) if first else ()) + (good, good, bad, good, bad, good, good):
+            try:
+                raise KeyError("the loop may be within a handler itself")
+            except KeyError:
+                with contextlib.suppress(RuntimeError):
+                    loss = model(x).sum()
+                    if training:
+                        loss.backward()
+    found = run.measured.record
+    assert len(found.repeats) + len(found.profiled) == 4  # of five good calls the first warms up
+
+
+def test_a_loop_whose_calls_all_raise_says_why() -> None:
+    model = nn.Linear(4, 4)
+    with torch.no_grad(), opgraph.recording(model) as run, contextlib.suppress(RuntimeError):
+        model(torch.ones(2, 5))
+    with pytest.raises(TraceError, match="Linear takes 4 features, got 2x5"):
+        _ = run.measured
+
+
+class Keeping(nn.Module):
+    """Has the result of its last call, a view of it, and a table of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = self.layer(x)
+        self.of_last = {"row": self.last[0], "all": self.last}
+        return self.last.relu()
+
+
+def _pruned() -> nn.Module:
+    return prune.l1_unstructured(nn.Linear(4, 4), "weight", amount=0.5)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("make", [Keeping, _pruned])
+def test_a_model_that_keeps_a_result_is_measured(make: Callable[[], nn.Module], mode: str) -> None:
+    model, x = make(), torch.ones(2, 4)
+    model(x)
+    kept = {name: value for part in model.modules() for name, value in vars(part).items()}
+    results = [value for value in kept.values() if isinstance(value, Tensor)]
+    found = opgraph.measure(model, x, steps=2, mode=mode)
+    assert found.record.repeats
+    assert results
+    assert all(r.grad_fn is not None for r in results)
+    assert all(vars(model)[n] is v for n, v in kept.items() if isinstance(v, Tensor))
+    (results[0].sum() * 1).backward()  # its history is there
+
+
+def test_a_copy_of_what_a_model_keeps_is_in_one_storage() -> None:
+    model = Keeping()
+    model(torch.ones(2, 4))
+    made = deep_copy(model)
+    assert made.last is made.of_last["all"]
+    assert made.last.requires_grad
+    assert made.of_last["row"].data_ptr() == made.last.data_ptr() != model.last.data_ptr()
+    assert torch.equal(made.last, model.last)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_lazy_layers_are_measured_and_stay_lazy(mode: str) -> None:
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+    found = opgraph.measure(model, torch.ones(2, 3), steps=2, mode=mode)
+    assert found.record.repeats
+    assert all(nn.parameter.is_lazy(p) for p in model.parameters())
 
 
 class Later(nn.Linear):

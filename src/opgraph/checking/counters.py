@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import time
 import warnings
@@ -28,6 +27,7 @@ from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized, sized
 from opgraph.tracing.parts import parameters_of
 from opgraph.tracing.replay.replay import plain_result
+from opgraph.tracing.state.copies import deep_copy
 from opgraph.tracing.state.guard import COPYING, guarded
 
 
@@ -207,7 +207,7 @@ def _both(counter: Counter, module: nn.Module, example: Example) -> tuple[Count,
     `separated`, where that is to be asked, and how long the first took."""
     start = time.perf_counter()
     args, kwargs = arguments(example, None)
-    count = _counted(counter, copy.deepcopy(module), args, kwargs)
+    count = _counted(counter, deep_copy(module), args, kwargs)
     spent = time.perf_counter() - start
     known = sum(p.numel() for p in parameters_of(module))
     asked = count.parameters not in (None, known)
@@ -230,7 +230,7 @@ def _counted(
 def separated(module: nn.Module) -> nn.Module | None:
     """A copy in which a module without parameters that several own (one activation for all layers) is one
     for each; None where there is no such module."""
-    whole = copy.deepcopy(module)
+    whole = deep_copy(module)
     seen: set[int] = set()
     shared = False
     for owner in list(whole.modules()):
@@ -240,7 +240,7 @@ def separated(module: nn.Module) -> nn.Module | None:
                 and child is not None
                 and not any(True for _ in child.parameters())
             ):
-                owner._modules[name] = copy.deepcopy(child)
+                owner._modules[name] = deep_copy(child)
                 shared = True
             seen.add(id(child))
     return whole if shared else None

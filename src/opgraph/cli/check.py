@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> int:
         found = check(args.model, tracers=tracers, counters=args.counters, **options)
     text = partial(check_text, found, color=color(), width=width(), verbose=args.verbose)
     tell(form, text, found.rows, found.to_dict)
-    say_remarks(found.remarks)
+    say_remarks(() if form is None else found.remarks)
     return 0 if found.agree else 1

@@ -3,6 +3,7 @@ and traced with the arguments that it really gets. What the loop does stays what
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -152,6 +153,10 @@ class Follower:
         self._wait = waiting(self._device)
         self._profile: ProfileRecord | None = None
         self._failed: OpgraphError | None = None
+        self._refused: OpgraphError | None = None  # a call that the model itself refused, too
+        self._call: tuple[BaseException | None] | None = (
+            None  # one that runs: what is handled around it
+        )
         self._optimizer = ""
         self._calls = 0
         self._runs = runs()  # around the loop; where there are more, it is not the loop that calls
@@ -196,8 +201,9 @@ class Follower:
 
         Raises `TraceError` where no step was, and why a call could not be traced.
         """
-        if self._failed is not None:
-            raise self._failed
+        failed = self._failed or (self._refused if self._profile is None else None)
+        if failed is not None:
+            raise failed
         if self._profile is None or not self._traced:
             few = "one step of training" if self._calls else "no call of the model"
             hint = "let the loop run a few times within, under no other profiler"
@@ -237,7 +243,7 @@ class Follower:
             )
             return
         self._end()
-        self._training, self._within = training, here
+        self._training, self._within, self._call = training, here, (sys.exception(),)
         first, self._calls = self._calls == 0, self._calls + 1
         if self._profile is None and not (first and self._training):
             mode = "train" if self._training else "infer"
@@ -269,9 +275,26 @@ class Follower:
 
     @uncompiled
     def _returned(self, module: nn.Module, *_: Any) -> None:
-        here = self._within == threading.get_ident()
-        if here and self._is_called and not self._training and module is self._module:
+        if (
+            self._within != threading.get_ident()
+            or not self._is_called
+            or module is not self._module
+        ):
+            return
+        call, self._call = self._call, None
+        if call is None:
+            return
+        if sys.exception() is not call[0]:
+            self._raised()
+        elif not self._training:
             self._end()
+
+    def _raised(self) -> None:
+        """The call that runs has raised: it is no step, and what could not be traced of it tells nothing of
+        those that come, where the loop goes on."""
+        self._calls -= 1
+        self._refused, self._failed = self._failed or self._refused, None
+        self._drop()
 
     def _end(self) -> None:
         if self._begin is None:
@@ -291,8 +314,12 @@ class Follower:
 
     def _leave_out(self) -> None:
         """The step that runs is none: opgraph runs something within it."""
-        untimed(self._leave_out)
         self._left_out += 1
+        self._drop()
+
+    def _drop(self) -> None:
+        """The step that runs is not to be told of."""
+        untimed(self._leave_out)
         self._begin, under, self._under = None, self._under, None
         if under is not None:
             under.leave()

@@ -20,9 +20,10 @@ from opgraph.record.errors import TraceError, first_line
 from opgraph.sources.base import Model
 from opgraph.sources.ranks import arrived
 from opgraph.tracing.base import Prepare, arguments
-from opgraph.tracing.eager import materialized
+from opgraph.tracing.eager import materialized, sized
 from opgraph.tracing.modes import generation
 from opgraph.tracing.modes.training import Training, backward, still_parts
+from opgraph.tracing.state.copies import deep_copy
 from opgraph.tracing.state.memory import free_bytes
 
 Run = Callable[[], Any]
@@ -43,9 +44,8 @@ def step_of(model: Model, example: Example, options: Options, device: torch.devi
 
     Raises `TraceError` where the model cannot be copied, or has no weights that fit into memory.
     """
-    module = _placed(
-        materialized(model, options.memory_limit or free_bytes() / 2**30), model, device
-    )
+    whole = materialized(model, options.memory_limit or free_bytes() / 2**30)
+    module = _placed(sized(whole, example), model, device)
     args, kwargs = arguments(example, None)
     args, kwargs = _there((args, kwargs), device)
     if options.mode == "train":
@@ -73,7 +73,7 @@ def _placed(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
     """A module of our own on the device, with the weights that were found."""
     if module is model.module:
         try:
-            module = deepcopy(module)
+            module = deep_copy(module)
         except Exception as error:
             raise TraceError(
                 f"{model.info.name} cannot be copied, so that it stays as it is: {first_line(error)}"

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from opgraph.record.identity import identity
 from opgraph.record.remarks import leave
@@ -29,7 +30,31 @@ def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A copy of a module, with what stands in its place for what `memo` has. It ends as the innermost
     `ending` is left, unless somebody has it then."""
     known = _known(module)
-    return copy.deepcopy(module, memo) if known is None else known.once_more(memo)
+    return deep_copy(module, memo) if known is None else known.once_more(memo)
+
+
+def deep_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A copy of a module that is the caller's own. A result that it keeps is copied without its history,
+    which torch would refuse."""
+    with _WithoutHistory():
+        return copy.deepcopy(module, memo)
+
+
+class _WithoutHistory(TorchFunctionMode):
+    """Within, a tensor that is the result of others is copied as one that nothing led to."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not Tensor.__deepcopy__ or args[0].is_leaf:
+            return func(*args, **kwargs or {})
+        tensor, memo = args
+        made = func(
+            tensor.detach(), memo
+        ).requires_grad_()  # in one storage with what it is a view of
+        vars(made).update(copy.deepcopy(vars(tensor), memo))
+        memo[id(tensor)] = made
+        return made
 
 
 def _known(module: nn.Module) -> _Copied | None:
@@ -94,7 +119,7 @@ class _Copied:
     def once_more(self, memo: dict[int, Any] | None) -> nn.Module:
         """One copy more."""
         with self.adapted():
-            made = copy.deepcopy(self.module, memo)
+            made = deep_copy(self.module, memo)
         self._copies.append(made)
         return made
 

@@ -14,6 +14,7 @@ from opgraph.analysis.cost.fragments import fragments, outside
 from opgraph.analysis.cost.totals import totals
 from opgraph.record import units
 from opgraph.views.terminal import draw, ruled, safe
+from opgraph.views.text.summary import remarks
 
 _SHOWN, _SEAMS, _NAMED = 12, 3, 8
 """Disagreements, breaks and operators that are listed; all of them with `verbose`."""
@@ -44,6 +45,7 @@ def check_text(
             parts += ["", *_differences(agreement, trial, reference, verbose, wide)]
     if agreement.readings:
         parts += ["", *_readings(agreement, wide)]
+    parts += remarks(agreement)
     return draw(parts, width, color)
 
 

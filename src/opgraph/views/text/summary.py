@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from opgraph.analysis.check.agreement import Agreement
 from opgraph.analysis.cost.conventions import causal_operators
 from opgraph.analysis.cost.experts import mixtures
 from opgraph.analysis.costed import CostedRecord
@@ -145,7 +146,7 @@ def summary(costed: CostedRecord, *, verbose: bool = False) -> Table:
     return labelled(facts(costed, verbose=verbose), 400)
 
 
-def remarks(costed: CostedRecord) -> list[RenderableType]:
+def remarks(costed: CostedRecord | Agreement) -> list[RenderableType]:
     """What must be known of how the figures came about, under a title; nothing where there is nothing."""
     if not costed.remarks:
         return []
