@@ -10,6 +10,7 @@ import codecs
 import copyreg
 import csv
 import ctypes
+import faulthandler
 import hashlib
 import importlib
 import io
@@ -33,7 +34,7 @@ from os import remove as _remove
 from pathlib import Path
 from queue import Queue
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
@@ -218,6 +219,9 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "kept gradient": (lambda f: next(t for t in RESULTS if not t.retains_grad).retain_grad(),
                       ["had autograd retain the gradient of a tensor"]),
     "backward": (_goes_back, ["ran a backward through results that were there before, and freed it"]),
+    "watchdog": (lambda f: faulthandler.cancel_dump_traceback_later(), ["ended a watchdog"]),
+    "crash": (lambda f: faulthandler.enable(cast("Any", sys.__stderr__)),
+              ["changed where a crash is written to"]),
     "hash": (lambda f: HASH.update(b"x"), ["fed a hash"]),
     "called at the end": (lambda f: atexit.unregister(said),
                           ["wants no more to be called at the end said"]),

@@ -842,6 +842,25 @@ def test_files_in_memory(values: bool) -> None:
             del store[name]
 
 
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("first", [{}, None])
+def test_what_is_kept_at_a_class_of_torchs_and_replaced_between(
+    first: Any, values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is in a class is known, and not what was there once."""
+    cls: Any = torch.autograd.Function
+    monkeypatch.setattr(cls, "counted", first, raising=False)
+
+    def use() -> None:
+        if torch.autograd.Function.counted is not None:  # type: ignore[attr-defined]
+            torch.autograd.Function.counted["calls"] = 1  # type: ignore[attr-defined]
+
+    for _ in range(4):
+        opgraph.profile(Using(use, values), X)
+        assert not cls.counted
+        cls.counted = {}
+
+
 def test_threads_of_arrow() -> None:
     arrow = pytest.importorskip("pyarrow")
     before = arrow.cpu_count(), arrow.io_thread_count()

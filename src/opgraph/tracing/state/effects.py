@@ -509,6 +509,11 @@ def _is_pools(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_globals.get("__name__") == "multiprocessing.pool"
 
 
+def _crashing(*_: Any, **__: Any) -> str | None:
+    """Whether crashes are written anywhere; only that is set again."""
+    return "" if sys.modules["faulthandler"].is_enabled() else None
+
+
 def _nothing(*_: Any, **__: Any) -> str:
     return ""
 
@@ -614,7 +619,10 @@ _HEARD_IF_THERE: tuple[tuple[str, str, str, Callable[..., str | None]], ...] = (
     ("signal", "set_wakeup_fd", "set where signals are written to", _nothing),
     *(("faulthandler", name, "changed what is done in C at the signal", _first) for name in (
         "register", "unregister")),
+    *(("faulthandler", name, "changed where a crash is written to", _crashing) for name in (
+        "enable", "disable")),
     ("faulthandler", "dump_traceback_later", "started a watchdog", _nothing),
+    ("faulthandler", "cancel_dump_traceback_later", "ended a watchdog", _nothing),
     ("ctypes", "memmove", "wrote to memory by ctypes", _nothing),
     ("ctypes", "memset", "wrote to memory by ctypes", _nothing),
     ("abc", "ABCMeta.register", "registered a class with", _registered),

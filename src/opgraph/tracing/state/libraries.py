@@ -105,6 +105,12 @@ def _looked_up(
     within += changed
     put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
     put = [(table, name) for table, name in put if not is_closed(home_of(table[name]))]
+    inside += (
+        (own, name)
+        for own in map(vars, classes)
+        for name in names & own.keys()
+        if type(own[name]) is not FunctionType
+    )
     return (present, within, libraries, put, read), places + inside
 
 
@@ -118,7 +124,7 @@ def _through(values: Iterable[Any], names: Collection[str]) -> tuple[list[type],
         if issubclass(type(value), type) and not value.__flags__ & IMMUTABLE:
             if is_closed(value.__module__):
                 classes.append(value)
-                own = dict(vars(value))
+                own = vars(value)
                 within += told_of(value, names)
                 read += (at for each in _called(value, names) for at in _read_by(each))
                 within += (

@@ -32,6 +32,7 @@ class Looks:
         "cls",
         "grad",
         "grad_fn",
+        "history",
         "moved",
         "needs_grad",
         "others",
@@ -46,6 +47,7 @@ class Looks:
         self.signs = tensor.is_conj(), tensor.is_neg()
         self.needs_grad = graded(tensor, "requires_grad")
         self.grad_fn = graded(tensor, "grad_fn")
+        self.history = None if self.grad_fn is None else _History.of(tensor)
         self.grad = gradient(tensor)
         names = _OF_LEAVES if graded(tensor, "is_leaf") else _OF_RESULTS
         self.others = {name: graded(tensor, name) for name in names}
@@ -71,12 +73,17 @@ class Looks:
             return
         if self.grad_fn is None:
             _detach(self.tensor)
+        elif self.history is not None and self.history.back():
+            graded(self.tensor, "grad_fn")  # a view learns it as it is asked
         elif now is None:
             raise Left(
                 "forward detached a tensor in place, from which no backward goes on any more"
             )
         else:
-            raise Left("forward wrote in place to a tensor that autograd knew")
+            raise Left(
+                "forward wrote in place to a tensor that autograd knew, from which a backward goes into "
+                "the run"
+            )
 
     def needs_back(self) -> None:
         """A result that was detached wants no gradient of its own: it would be neither what it was nor
@@ -88,13 +95,17 @@ class Looks:
     def others_back(self) -> None:
         tensor = self.tensor
         for name, value in self.others.items():
-            if graded(tensor, name) is value:
+            if graded(tensor, name) is value or (name == "_backward_hooks" and self._is_joined()):
                 continue
             if name == "retains_grad":
                 raise Left("forward had autograd retain the gradient of a tensor")
             if name == "grad_dtype":
                 tensor.grad = None  # which is of another
             setattr(tensor, name, value)
+
+    def _is_joined(self) -> bool:
+        """Whether the hooks are where its history goes on, before which there is another step now."""
+        return self.history is not None and self.history.is_joined
 
     def grad_back(self) -> None:
         own = graded(self.tensor, "is_leaf") or graded(self.tensor, "retains_grad")
@@ -108,6 +119,67 @@ long as it, or the tensor, is otherwise than before."""
 _OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
 _OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 """What else somebody may have told autograd of a tensor."""
+
+
+class _History:
+    """What a result of others came of, or the tensor that it is a view of, from before that was written to
+    in place or detached."""
+
+    def __init__(self, tensor: Tensor, before: Tensor) -> None:
+        self._tensor, self._before, self._node = tensor, before, graded(tensor, "grad_fn")
+        self.is_joined = False
+
+    @classmethod
+    def of(cls, result: Tensor) -> _History | None:
+        """That of a result; None where autograd keeps none that could be gone back to."""
+        base = graded(result, "_base")
+        tensor = result if base is None else base
+        if graded(tensor, "grad_fn") is None or graded(tensor, "retains_grad"):
+            return None
+        try:
+            with torch.enable_grad():
+                same = _Same.apply(tensor)
+        except RuntimeError:  # what wraps another (functorch)
+            return None
+        return cls(tensor, same) if same.requires_grad else None  # it is none in inference mode
+
+    def back(self) -> bool:
+        """Have it go on from the tensor again, by a step in between. Whether that could be done."""
+        tensor = self._tensor
+        if graded(tensor, "grad_fn") is self._node:
+            return True
+        if graded(tensor, "retains_grad"):
+            return False
+        with torch.enable_grad():
+            tensor.detach_()
+            AsBefore.apply(tensor, self._before)
+        self._node, self.is_joined = graded(tensor, "grad_fn"), True
+        return True
+
+
+class _Same(torch.autograd.Function):
+    """Another tensor of the same history."""
+
+    @staticmethod
+    def forward(_: Any, tensor: Tensor) -> Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(_: Any, *grads: Any) -> Any:
+        return grads[0]
+
+
+class AsBefore(torch.autograd.Function):
+    """Gives a tensor the history of another, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, _: Tensor) -> Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(_: Any, *grads: Any) -> Any:
+        return None, grads[0]
 
 
 def wraps(cls: type) -> bool:
