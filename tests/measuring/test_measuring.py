@@ -312,6 +312,16 @@ def test_a_loop_of_ones_own_is_recorded() -> None:
         _ = run.measured
 
 
+def test_a_loop_of_training_whose_calls_all_raise_says_why() -> None:
+    model = nn.Linear(4, 4)
+    with opgraph.recording(model) as run:
+        for _ in range(3):
+            with contextlib.suppress(RuntimeError):
+                model(torch.ones(2, 5))
+    with pytest.raises(TraceError, match="each call of the model raised: RuntimeError"):
+        _ = run.measured
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("first", [False, True])
 def test_a_call_that_raises_is_no_step_of_a_loop_that_goes_on(training: bool, first: bool) -> None:
@@ -369,12 +379,22 @@ def test_a_model_that_keeps_a_result_is_measured(make: Callable[[], nn.Module], 
     (results[0].sum() * 1).backward()  # its history is there
 
 
+def test_each_result_that_a_model_keeps_is_copied_for_itself() -> None:
+    model = Keeping()
+    model.kept = [model.layer(torch.ones(n, 4)) for n in range(1, 30)]
+    model.kept[0].source = model.kept[1]
+    made = deep_copy(model)
+    assert all(map(torch.equal, made.kept, model.kept))
+    assert len(set(map(id, made.kept))) == 29
+    assert made.kept[0].source is made.kept[1]
+    assert not any(result.requires_grad for result in made.kept)
+
+
 def test_a_copy_of_what_a_model_keeps_is_in_one_storage() -> None:
     model = Keeping()
     model(torch.ones(2, 4))
     made = deep_copy(model)
     assert made.last is made.of_last["all"]
-    assert made.last.requires_grad
     assert made.of_last["row"].data_ptr() == made.last.data_ptr() != model.last.data_ptr()
     assert torch.equal(made.last, model.last)
 

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
 from opgraph.measuring.running import Profiled, run_of, run_otherwise, waiting, watched
-from opgraph.record.errors import OpgraphError, TraceError
+from opgraph.record.errors import OpgraphError, TraceError, first_line
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
 from opgraph.record.turns import runs, timed, untimed
@@ -293,7 +293,9 @@ class Follower:
         """The call that runs has raised: it is no step, and what could not be traced of it tells nothing of
         those that come, where the loop goes on."""
         self._calls -= 1
-        self._refused, self._failed = self._failed or self._refused, None
+        raised = first_line(sys.exception() or RuntimeError())
+        why = TraceError(f"each call of the model raised: {raised}")
+        self._refused, self._failed = self._failed or self._refused or why, None
         self._drop()
 
     def _end(self) -> None:

@@ -4,6 +4,7 @@ what a profile does not keep; and what is heard within hooks."""
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import io
 import multiprocessing
@@ -1030,6 +1031,96 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "detached": lambda m, h: m.detach_().add_(h),
     "a view of it": lambda m, h: m.view(-1).mul_(h.sum()),
 }
+
+
+class Bank(nn.Module):
+    """Keeps views of a memory beside it, to which it writes some times a call."""
+
+    def __init__(self, writes: int, reads: bool) -> None:
+        super().__init__()
+        self.cell, self.writes, self.reads, self.at = nn.Linear(4, 4), writes, reads, 0
+        self.memory = torch.zeros(6, 4)
+        self.rows = [self.memory[at] for at in range(6)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = torch.stack(self.rows).mean(0) if self.reads else 0
+        h = torch.tanh(self.cell(x) + read)
+        for _ in range(self.writes):
+            self.memory[self.at % 6] = h + self.memory[self.at % 6] * 0.5
+        self.at += 1
+        return h
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_views_of_a_memory_that_are_kept(writes: int, reads: bool, mode: Any) -> None:
+    """They know at which of its versions they asked what it came of, and in which order."""
+    x, first = torch.randn(4), Bank(writes, reads).state_dict()
+    for later in range(1, 6):
+        found = []
+        for profiles in (False, True):
+            model, clipped = Bank(writes, reads), []
+            model.load_state_dict(first)
+            for _ in range(3):
+                model(x)
+            kept = model.rows[1]
+            kept.register_hook(lambda g, to=clipped: to.append(g) or g * 0.1)
+            if profiles:
+                opgraph.profile(model, x, mode=mode)
+            clipped.clear()
+            for _ in range(later):
+                model.memory.mul_(1.5 + model.cell.bias.sum())
+            (torch.stack(model.rows).pow(2).sum() + model(x).sum()).backward()
+            found.append((model.cell.weight.grad, model.cell.bias.grad, *clipped))
+        assert len(found[0]) == len(found[1])
+        assert all(map(torch.equal, *found))
+
+
+class Scales(nn.Module):
+    """Has what goes back into the state of its last call scaled."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell, self.state = cell, torch.zeros(2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.state.requires_grad:
+            self.state.register_hook(lambda g: g * 0.5)
+        self.state = self.cell(x, self.state)
+        return self.state
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_hooks_that_a_forward_puts_at_results_of_before(mode: Any) -> None:
+    cell, x, found = nn.GRUCell(4, 4), torch.randn(2, 4), []
+    for profiles in (False, True):
+        model = Scales(copy.deepcopy(cell))
+        for at in range(4):
+            y = model(x)
+            if profiles and at < 3:
+                opgraph.profile(model, x, mode=mode)
+                opgraph.profile(model, x, mode=mode)
+        y.sum().backward()
+        found.append([p.grad for p in model.parameters()])
+    assert all(map(torch.equal, *found))
+
+
+def test_no_gradient_is_made_where_there_was_none() -> None:
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, memory: Tensor) -> Tensor:
+            return memory * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> None:
+            return None
+
+    model = Segment(WRITES["copy"], False, False)
+    model(torch.randn(5, 4))
+    opgraph.profile(model, torch.randn(5, 4), mode="train")
+    Nothing.apply(model.memory).sum().backward()
+    assert model.layer.weight.grad is None
 
 
 class Segment(nn.Module):

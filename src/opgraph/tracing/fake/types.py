@@ -52,14 +52,31 @@ def slots(tensor: Tensor) -> list[tuple[Any, Any]]:
 
 def graded(tensor: Tensor, name: str) -> Any:
     """What autograd says of a tensor by that name, whatever its class makes of it; None where it does not
-    say it: of a view among several that was written to, or of the writes to one of inference."""
+    say it: of a view among several that was written to, or of the writes to one of inference. A view of a
+    result comes of what that comes of: asked itself, it would make a node now, and a later backward would
+    add up in another order."""
     try:
+        base = None if name not in _UNASKED else _OF_TORCH["_base"].__get__(tensor)
+        if base is not None and not graded(tensor, "requires_grad"):
+            return _UNASKED[name]
+        if base is not None and graded(base, "grad_fn") is not None:
+            return graded(base, name)
         return _OF_TORCH[name].__get__(tensor)
     except RuntimeError:
         return None
 
 
 _OF_TORCH: Any = vars(torch._C.TensorBase)
+_UNASKED = {"grad_fn": None, "is_leaf": True}
+"""What is asked of a node, with what it is where there is none."""
+
+
+def node_of(tensor: Tensor) -> Any:
+    """The node that made a tensor, of a view its own; None where autograd does not say it."""
+    try:
+        return _OF_TORCH["grad_fn"].__get__(tensor)
+    except RuntimeError:
+        return None
 
 
 def is_told(cls: Any) -> bool:

@@ -34,8 +34,8 @@ def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
 
 
 def deep_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A copy of a module that is the caller's own. A result that it keeps is copied without its history,
-    which torch would refuse."""
+    """A copy of a module that is the caller's own. Of a result that it keeps the copy has the values alone:
+    torch copies no history."""
     with _WithoutHistory():
         return copy.deepcopy(module, memo)
 
@@ -49,11 +49,11 @@ class _WithoutHistory(TorchFunctionMode):
         if func is not Tensor.__deepcopy__ or args[0].is_leaf:
             return func(*args, **kwargs or {})
         tensor, memo = args
-        made = func(
-            tensor.detach(), memo
-        ).requires_grad_()  # in one storage with what it is a view of
-        vars(made).update(copy.deepcopy(vars(tensor), memo))
-        memo[id(tensor)] = made
+        alone = tensor.detach()
+        memo.setdefault(id(memo), []).append(alone)  # by whose id it is known there
+        made = memo[id(tensor)] = func(alone, memo)  # in one storage with what it is a view of
+        with self:
+            vars(made).update(copy.deepcopy(vars(tensor), memo))
         return made
 
 

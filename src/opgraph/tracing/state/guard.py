@@ -68,6 +68,7 @@ from opgraph.tracing.state.steps import Left, Step, all_back
 from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
     UNDECLARED,
+    History,
     Looks,
     is_real,
     sparse_back,
@@ -883,7 +884,8 @@ class _Remembered:
 
     def __init__(self, reach: Reach, guard: Guard) -> None:
         self.reach, self.is_back = reach, False
-        self.tensors = [Looks(t) for t in reach.tensors.values()]
+        histories: dict[int, History | None] = {}
+        self.tensors = [Looks(t, histories) for t in reach.tensors.values()]
         loggers = [item for item in reach.stateful if issubclass(type(item), Logger)]
         others = (item for item in reach.stateful if not issubclass(type(item), Logger))
         self.loggers, self.states = (list(guard.found_states(f)) for f in (loggers, others))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opgraph.costs.collectives import WRITES, written_by
 from opgraph.costs.formulas.linalg import stored
-from opgraph.tracing.fake.types import graded, gradient
+from opgraph.record.identity import identity
+from opgraph.tracing.fake.types import graded, gradient, node_of
 from opgraph.tracing.state.steps import Left
 
 STATISTICS = frozenset({
@@ -35,22 +37,24 @@ class Looks:
         "history",
         "moved",
         "needs_grad",
+        "node",
         "others",
         "signs",
         "tensor",
         "version",
     )
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: Tensor, histories: dict[int, History | None]) -> None:
         self.tensor = tensor
         self.cls = type(tensor)
         self.signs = tensor.is_conj(), tensor.is_neg()
         self.needs_grad = graded(tensor, "requires_grad")
         self.grad_fn = graded(tensor, "grad_fn")
-        self.history = None if self.grad_fn is None else _History.of(tensor)
+        self.history = None if self.grad_fn is None else History.of(tensor, histories)
         self.grad = gradient(tensor)
         names = _OF_LEAVES if graded(tensor, "is_leaf") else _OF_RESULTS
         self.others = {name: graded(tensor, name) for name in names}
+        self.node = None if self.history is None else _node_there(tensor)
         self.version = graded(tensor, "_version")
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not wraps(type(tensor)) else None
@@ -67,23 +71,32 @@ class Looks:
             tensor.data = alias
             self.moved = True
 
+    def joined(self) -> None:
+        """What it came of, before views of it are asked for that, which learn it so."""
+        if self.history is not None:
+            self.history.back()
+
     def history_back(self) -> None:
-        now = graded(self.tensor, "grad_fn")
-        if now is self.grad_fn:
-            return
+        now, base = graded(self.tensor, "grad_fn"), graded(self.tensor, "_base")
         if self.grad_fn is None:
-            _detach(self.tensor)
-        elif self.history is not None and self.history.back():
-            graded(self.tensor, "grad_fn")  # a view learns it as it is asked
-        elif now is None:
+            wants = graded(self.tensor, "requires_grad") and not self.needs_grad
+            if now is not None or (wants and base is not None):
+                _detach(self.tensor)
+            return
+        back = self.history is not None and self.history.is_back
+        if back and base is not None and not self._is_own():
+            _made_anew(self.tensor)
+        of_leaf = base is not None and now is not None and graded(base, "grad_fn") is None
+        if now is self.grad_fn or back or of_leaf:
+            return
+        if now is None:
             raise Left(
                 "forward detached a tensor in place, from which no backward goes on any more"
             )
-        else:
-            raise Left(
-                "forward wrote in place to a tensor that autograd knew, from which a backward goes into "
-                "the run"
-            )
+        raise Left(
+            "forward wrote in place to a tensor that autograd knew: a backward through it fails, or is "
+            "wrong"
+        )
 
     def needs_back(self) -> None:
         """A result that was detached wants no gradient of its own: it would be neither what it was nor
@@ -95,7 +108,11 @@ class Looks:
     def others_back(self) -> None:
         tensor = self.tensor
         for name, value in self.others.items():
-            if graded(tensor, name) is value or (name == "_backward_hooks" and self._is_joined()):
+            now = graded(tensor, name)
+            if name == "_backward_hooks":
+                self._hooks_back(now, value)
+                continue
+            if now is value:
                 continue
             if name == "retains_grad":
                 raise Left("forward had autograd retain the gradient of a tensor")
@@ -103,9 +120,20 @@ class Looks:
                 tensor.grad = None  # which is of another
             setattr(tensor, name, value)
 
-    def _is_joined(self) -> bool:
-        """Whether the hooks are where its history goes on, before which there is another step now."""
-        return self.history is not None and self.history.is_joined
+    def _hooks_back(self, now: Any, before: Any) -> None:
+        """Torch asks the table of hooks, which stays where autograd noted it: one of the run is emptied. Of
+        a tensor that was joined the hooks are where it goes on; a view of it comes of it anew."""
+        if now is not before and type(now) is OrderedDict:
+            now.clear()
+        joined = self.history is not None and self.history.is_joined
+        if joined and self.history is not None and self.history.tensor is self.tensor:
+            return
+        if now is not before or (joined and before and not self._is_own()):
+            self.tensor._backward_hooks = before
+
+    def _is_own(self) -> bool:
+        """Whether the node of a view is the one that it had."""
+        return self.node is not None and node_of(self.tensor) is self.node
 
     def grad_back(self) -> None:
         own = graded(self.tensor, "is_leaf") or graded(self.tensor, "retains_grad")
@@ -113,7 +141,7 @@ class Looks:
             self.tensor.grad = self.grad
 
 
-LOOKS_BACK = Looks.history_back, Looks.needs_back, Looks.others_back, Looks.grad_back
+LOOKS_BACK = Looks.joined, Looks.history_back, Looks.needs_back, Looks.others_back, Looks.grad_back
 """The steps that tensors are brought back in behind their memory, each of all: a gradient is refused as
 long as it, or the tensor, is otherwise than before."""
 _OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
@@ -121,19 +149,26 @@ _OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 """What else somebody may have told autograd of a tensor."""
 
 
-class _History:
+class History:
     """What a result of others came of, or the tensor that it is a view of, from before that was written to
     in place or detached."""
 
     def __init__(self, tensor: Tensor, before: Tensor) -> None:
-        self._tensor, self._before, self._node = tensor, before, graded(tensor, "grad_fn")
+        self.tensor, self._before, self._node = tensor, before, graded(tensor, "grad_fn")
         self.is_joined = False
 
     @classmethod
-    def of(cls, result: Tensor) -> _History | None:
-        """That of a result; None where autograd keeps none that could be gone back to."""
+    def of(cls, result: Tensor, known: dict[int, History | None]) -> History | None:
+        """That of a result, also of another view, where it is `known`; None where autograd keeps none that
+        could be gone back to."""
         base = graded(result, "_base")
         tensor = result if base is None else base
+        if identity(tensor) not in known:
+            known[identity(tensor)] = cls._new(tensor)
+        return known[identity(tensor)]
+
+    @classmethod
+    def _new(cls, tensor: Tensor) -> History | None:
         node = graded(tensor, "grad_fn")
         if node is None or graded(tensor, "retains_grad"):
             return None
@@ -146,25 +181,30 @@ class _History:
             return None
         return cls(tensor, same) if same.requires_grad else None  # it is none in inference mode
 
-    def back(self) -> bool:
-        """Have it go on from the tensor again, by a step in between. Whether that could be done."""
-        tensor = self._tensor
-        if graded(tensor, "grad_fn") is self._node:
-            return True
-        if graded(tensor, "retains_grad"):
-            return False
+    @property
+    def is_back(self) -> bool:
+        """Whether the tensor leads to it."""
+        return graded(self.tensor, "grad_fn") is self._node
+
+    def back(self) -> None:
+        """Have the tensor lead to it again, by a step in between, where that can be done."""
+        if self.is_back or graded(self.tensor, "retains_grad"):
+            return
+        version = graded(self.tensor, "_version")
         with torch.enable_grad():
-            tensor.detach_()
-            AsBefore.apply(tensor, self._before)
-        self._node, self.is_joined = graded(tensor, "grad_fn"), True
-        return True
+            self.tensor.detach_()
+            AsBefore.apply(self.tensor, self._before)
+        # A view that is asked meanwhile would take it for the history that it has at a later version.
+        torch._C._autograd._unsafe_set_version_counter((self.tensor,), (version,))
+        self._node, self.is_joined = graded(self.tensor, "grad_fn"), True
 
 
 class _Same(torch.autograd.Function):
     """Another tensor of the same history."""
 
     @staticmethod
-    def forward(_: Any, tensor: Tensor) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         return tensor.detach()
 
     @staticmethod
@@ -178,6 +218,7 @@ class AsBefore(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, before: Tensor) -> Tensor:
         ctx.mark_dirty(tensor)
+        ctx.set_materialize_grads(False)
         ctx.before = before
         return tensor
 
@@ -203,6 +244,30 @@ def _detach(tensor: Tensor) -> None:
     with torch.enable_grad():  # else nobody may write to it in place
         view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     torch._C._swap_tensor_impl(tensor, view)
+
+
+def _node_there(view: Tensor) -> Any:
+    """The node of a view; None where it would make one as it is asked, as it then does for whoever reads
+    it: autograd adds up in the order in which nodes were made."""
+    begin = torch._C._autograd._get_sequence_nr()
+    node = node_of(view)
+    if torch._C._autograd._get_sequence_nr() == begin:
+        return node
+    _made_anew(view)
+    return None
+
+
+def _made_anew(view: Tensor) -> None:
+    """Have a view make its node as somebody reads it. It knows for which version of its memory it did,
+    which may be one of the run's: that would come again."""
+    version = graded(view, "_version")
+    torch._C._autograd._unsafe_set_version_counter((view,), (_NEVER,))
+    node_of(view)
+    torch._C._autograd._unsafe_set_version_counter((view,), (version,))
+
+
+_NEVER = 2**32 - 2
+"""More often nobody writes to a tensor."""
 
 
 def is_real(tensor: Tensor) -> bool:
