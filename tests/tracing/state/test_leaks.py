@@ -204,6 +204,33 @@ def test_hooks_at_several_weights_keep_none(mode: str) -> None:
     assert sum(type(each) is FakeTensor for each in gc.get_objects()) == before
 
 
+class Recurrent(nn.Module):
+    """Keeps the state of its last call, which another can go on from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.state = nn.GRUCell(4, 8), torch.zeros(5, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state = self.cell(x, self.state.detach())
+        return self.state
+
+
+@pytest.mark.parametrize("how", [{"mode": "train"}, {"tracer": "export"}, {"tracer": "dynamo"}])
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize(
+    "make", [Recurrent, lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))]
+)
+def test_what_only_torch_holds_goes_by_itself(
+    make: Callable[[], nn.Module], counted: bool, how: Any
+) -> None:
+    model, x = make(), torch.ones(5, 4)
+    model(x)
+    with FlopCounterMode(display=False) if counted else nullcontext():
+        profile = opgraph.profile(model, x, **how)
+    assert not [note for note in profile.model.notes if "fake tensor" in note]
+
+
 def test_an_error_keeps_none() -> None:
     class Fails(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -28,6 +28,8 @@ from opgraph.tracing.state.signals import Signalled
 
 _STEPS = 5
 """From what holds a tensor to whoever has a name, at most so many: each takes a look at everything."""
+_SEARCHES = 3
+"""What only holds itself, but for what torch holds of it, goes as that has gone: by the next search."""
 _NAMED = 8
 _SHOWN = 3
 _SYMBOLS = (Proxy, Attribute)
@@ -180,6 +182,10 @@ def _healed(left: Left, gradients: Left) -> tuple[list[str], list[str]]:
             break
         if _alive(left):
             gc.collect()
+    for _ in range(_SEARCHES if kept or not healed else 0):
+        gc.collect()
+        if not _alive(left):
+            return healed, []
     return healed, kept if healed or kept else ["something that Python does not show"]
 
 
