@@ -68,9 +68,9 @@ from opgraph.tracing.state.steps import Left, Step, all_back
 from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
     UNDECLARED,
-    History,
     Looks,
     is_real,
+    looks,
     sparse_back,
     storage_of,
     tensors_in_call,
@@ -884,8 +884,7 @@ class _Remembered:
 
     def __init__(self, reach: Reach, guard: Guard) -> None:
         self.reach, self.is_back = reach, False
-        histories: dict[int, History | None] = {}
-        self.tensors = [Looks(t, histories) for t in reach.tensors.values()]
+        self.tensors = looks(reach.tensors.values())
         loggers = [item for item in reach.stateful if issubclass(type(item), Logger)]
         others = (item for item in reach.stateful if not issubclass(type(item), Logger))
         self.loggers, self.states = (list(guard.found_states(f)) for f in (loggers, others))

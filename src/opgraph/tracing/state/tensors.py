@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opgraph.costs.collectives import WRITES, written_by
 from opgraph.costs.formulas.linalg import stored
-from opgraph.record.identity import identity
 from opgraph.tracing.fake.types import graded, gradient, node_of
+from opgraph.tracing.state.histories import History, detach, made_anew, node_there
 from opgraph.tracing.state.steps import Left
 
 STATISTICS = frozenset({
@@ -54,7 +54,7 @@ class Looks:
         self.grad = gradient(tensor)
         names = _OF_LEAVES if graded(tensor, "is_leaf") else _OF_RESULTS
         self.others = {name: graded(tensor, name) for name in names}
-        self.node = None if self.history is None else _node_there(tensor)
+        self.node = None if self.history is None else node_there(tensor)
         self.version = graded(tensor, "_version")
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not wraps(type(tensor)) else None
@@ -81,11 +81,11 @@ class Looks:
         if self.grad_fn is None:
             wants = graded(self.tensor, "requires_grad") and not self.needs_grad
             if now is not None or (wants and base is not None):
-                _detach(self.tensor)
+                detach(self.tensor)
             return
         back = self.history is not None and self.history.is_back
         if back and base is not None and not self._is_own():
-            _made_anew(self.tensor)
+            made_anew(self.tensor)
         of_leaf = base is not None and now is not None and graded(base, "grad_fn") is None
         if now is self.grad_fn or back or of_leaf:
             return
@@ -125,10 +125,10 @@ class Looks:
         a tensor that was joined the hooks are where it goes on; a view of it comes of it anew."""
         if now is not before and type(now) is OrderedDict:
             now.clear()
-        joined = self.history is not None and self.history.is_joined
-        if joined and self.history is not None and self.history.tensor is self.tensor:
+        joined = self.history if self.history is not None and self.history.is_joined else None
+        if joined is not None and joined.tensor is self.tensor:
             return
-        if now is not before or (joined and before and not self._is_own()):
+        if now is not before or (joined is not None and before and not self._is_own()):
             self.tensor._backward_hooks = before
 
     def _is_own(self) -> bool:
@@ -141,6 +141,12 @@ class Looks:
             self.tensor.grad = self.grad
 
 
+def looks(tensors: Iterable[Tensor]) -> list[Looks]:
+    """What tensors are; views of one have one history."""
+    histories: dict[int, History | None] = {}
+    return [Looks(tensor, histories) for tensor in tensors]
+
+
 LOOKS_BACK = Looks.joined, Looks.history_back, Looks.needs_back, Looks.others_back, Looks.grad_back
 """The steps that tensors are brought back in behind their memory, each of all: a gradient is refused as
 long as it, or the tensor, is otherwise than before."""
@@ -149,125 +155,9 @@ _OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 """What else somebody may have told autograd of a tensor."""
 
 
-class History:
-    """What a result of others came of, or the tensor that it is a view of, from before that was written to
-    in place or detached."""
-
-    def __init__(self, tensor: Tensor, before: Tensor) -> None:
-        self.tensor, self._before, self._node = tensor, before, graded(tensor, "grad_fn")
-        self.is_joined = False
-
-    @classmethod
-    def of(cls, result: Tensor, known: dict[int, History | None]) -> History | None:
-        """That of a result, also of another view, where it is `known`; None where autograd keeps none that
-        could be gone back to."""
-        base = graded(result, "_base")
-        tensor = result if base is None else base
-        if identity(tensor) not in known:
-            known[identity(tensor)] = cls._new(tensor)
-        return known[identity(tensor)]
-
-    @classmethod
-    def _new(cls, tensor: Tensor) -> History | None:
-        node = graded(tensor, "grad_fn")
-        if node is None or graded(tensor, "retains_grad"):
-            return None
-        if type(node) is AsBefore._backward_cls:  # it would become longer with each profile
-            return cls(tensor, node.before)
-        try:
-            with torch.enable_grad():
-                same = _Same.apply(tensor)
-        except RuntimeError:  # what wraps another (functorch)
-            return None
-        return cls(tensor, same) if same.requires_grad else None  # it is none in inference mode
-
-    @property
-    def is_back(self) -> bool:
-        """Whether the tensor leads to it."""
-        return graded(self.tensor, "grad_fn") is self._node
-
-    def back(self) -> None:
-        """Have the tensor lead to it again, by a step in between, where that can be done."""
-        if self.is_back or graded(self.tensor, "retains_grad"):
-            return
-        version = graded(self.tensor, "_version")
-        with torch.enable_grad():
-            self.tensor.detach_()
-            AsBefore.apply(self.tensor, self._before)
-        # A view that is asked meanwhile would take it for the history that it has at a later version.
-        torch._C._autograd._unsafe_set_version_counter((self.tensor,), (version,))
-        self._node, self.is_joined = graded(self.tensor, "grad_fn"), True
-
-
-class _Same(torch.autograd.Function):
-    """Another tensor of the same history."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        ctx.set_materialize_grads(False)
-        return tensor.detach()
-
-    @staticmethod
-    def backward(_: Any, *grads: Any) -> Any:
-        return grads[0]
-
-
-class AsBefore(torch.autograd.Function):
-    """Gives a tensor the history of another, in place."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, before: Tensor) -> Tensor:
-        ctx.mark_dirty(tensor)
-        ctx.set_materialize_grads(False)
-        ctx.before = before
-        return tensor
-
-    @staticmethod
-    def backward(_: Any, *grads: Any) -> Any:
-        return None, grads[0]
-
-
 def wraps(cls: type) -> bool:
     """Whether tensors of a class are made of other tensors."""
     return issubclass(cls, FakeTensor) or hasattr(cls, "__tensor_flatten__")
-
-
-def _detach(tensor: Tensor) -> None:
-    """Let autograd know nothing of a tensor any more. A view becomes one of its base anew: it cannot be
-    detached itself."""
-    base = graded(tensor, "_base")
-    if base is None:
-        tensor.detach_()
-        return
-    if graded(base, "grad_fn") is not None:
-        base.detach_()
-    with torch.enable_grad():  # else nobody may write to it in place
-        view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-    torch._C._swap_tensor_impl(tensor, view)
-
-
-def _node_there(view: Tensor) -> Any:
-    """The node of a view; None where it would make one as it is asked, as it then does for whoever reads
-    it: autograd adds up in the order in which nodes were made."""
-    begin = torch._C._autograd._get_sequence_nr()
-    node = node_of(view)
-    if torch._C._autograd._get_sequence_nr() == begin:
-        return node
-    _made_anew(view)
-    return None
-
-
-def _made_anew(view: Tensor) -> None:
-    """Have a view make its node as somebody reads it. It knows for which version of its memory it did,
-    which may be one of the run's: that would come again."""
-    version = graded(view, "_version")
-    torch._C._autograd._unsafe_set_version_counter((view,), (_NEVER,))
-    node_of(view)
-    torch._C._autograd._unsafe_set_version_counter((view,), (version,))
-
-
-_NEVER = 2**32 - 2
-"""More often nobody writes to a tensor."""
 
 
 def is_real(tensor: Tensor) -> bool:
