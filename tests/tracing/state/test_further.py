@@ -1077,6 +1077,68 @@ def test_views_of_a_memory_that_are_kept(writes: int, reads: bool, mode: Any) ->
         assert all(map(torch.equal, *found))
 
 
+KEPT: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Tensor]]] = {
+    "row": (lambda: torch.zeros(4, 4), lambda m: m[1]),
+    "complex": (lambda: torch.ones(4, 2), torch.view_as_complex),
+    "conjugate": (lambda: torch.ones(4, dtype=torch.complex64), torch.conj),
+    "real": (lambda: torch.ones(4, dtype=torch.complex64), lambda m: m.real),
+    "negative": (lambda: torch.ones(4, dtype=torch.complex64), lambda m: m.conj().imag),
+    "diagonal": (lambda: torch.zeros(4, 4), torch.diagonal),
+}
+
+
+class Kept(nn.Module):
+    """Writes to a memory that had no history, or wants a gradient of it, beside a view of it."""
+
+    def __init__(self, kind: str, asks: bool, reads: bool) -> None:
+        super().__init__()
+        make, view = KEPT[kind]
+        self.layer, self.memory = nn.Linear(4, 4), make()
+        self.view, self.asks, self.reads = view(self.memory), asks, reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        if self.asks:
+            self.memory.requires_grad_()
+        else:
+            self.memory.add_(h.sum())
+        return h + self.view.abs().sum() if self.reads else h
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_view_of_what_autograd_knew_nothing_of(
+    kind: str, asks: bool, reads: bool, mode: Any
+) -> None:
+    model = Kept(kind, asks, reads)
+    view, base = model.view, model.memory
+    before = view.dtype, view.is_conj(), view.is_neg(), view.stride(), view._version, view.tolist()
+    notes = opgraph.profile(model, torch.ones(2, 4), mode=mode).model.notes
+    assert not [n for n in notes if "not all" in n or "cannot be taken back" in n]
+    assert model.view is view
+    assert view._base is base
+    assert not view.requires_grad
+    assert not base.requires_grad
+    assert view.is_leaf
+    after = view.dtype, view.is_conj(), view.is_neg(), view.stride(), view._version, view.tolist()
+    assert after == before
+    base.add_(1 + 1j if base.is_complex() else 1)
+    assert view.tolist() != before[-1]
+
+
+def test_results_of_jagged_tensors_that_are_kept() -> None:
+    layer = nn.Linear(4, 4)
+    rows = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)
+    model = nn.Linear(4, 4)
+    model.last = layer(rows)
+    model.values = model.last.values()
+    node = model.last.grad_fn
+    opgraph.profile(model, torch.ones(2, 4))
+    assert model.last.grad_fn is node
+
+
 class Scales(nn.Module):
     """Has what goes back into the state of its last call scaled."""
 

@@ -71,6 +71,7 @@ from opgraph.tracing.state.tensors import (
     Looks,
     is_real,
     looks,
+    place_of,
     sparse_back,
     storage_of,
     tensors_in_call,
@@ -510,8 +511,8 @@ class Guard:
             found = (storage_of(alias) for alias in aliases if alias is not None)
             held = {s._cdata: s for s in found if s is not None}
             here = (s for s in held.values() if s.device.type == "cpu")
-            places = ((s.data_ptr(), s.data_ptr() + s.nbytes(), s) for s in here)
-            self._places = held.keys(), sorted(places, key=itemgetter(0))
+            places = (place_of(s) for s in here)
+            self._places = held.keys(), sorted(filter(None, places), key=itemgetter(0))
         return self._places
 
     def _keep_values(self, tensor: Tensor) -> None:

@@ -33,10 +33,11 @@ class History:
     @classmethod
     def _new(cls, tensor: Tensor) -> History | None:
         node = graded(tensor, "grad_fn")
-        if node is None or graded(tensor, "retains_grad"):
+        plain = tensor.layout is torch.strided and not tensor.is_nested
+        if node is None or graded(tensor, "retains_grad") or not plain:
             return None
-        if type(node) is AsBefore._backward_cls:  # it would become longer with each profile
-            return cls(tensor, node.before)
+        if _BEFORE in node.metadata:  # it would become longer with each profile
+            return cls(tensor, node.metadata[_BEFORE].tensor)
         try:
             with torch.enable_grad():
                 same = _Same.apply(tensor)
@@ -56,7 +57,8 @@ class History:
         version = graded(self.tensor, "_version")
         with torch.enable_grad():
             self.tensor.detach_()
-            AsBefore.apply(self.tensor, self._before)
+            self.tensor.copy_(self._before)  # which is where it is itself
+        graded(self.tensor, "grad_fn").metadata[_BEFORE] = _Before(self._before)
         # A view that is asked meanwhile would take it for the history that it has at a later version.
         torch._C._autograd._unsafe_set_version_counter((self.tensor,), (version,))
         self._node, self.is_joined = graded(self.tensor, "grad_fn"), True
@@ -75,33 +77,31 @@ class _Same(torch.autograd.Function):
         return grads[0]
 
 
-class AsBefore(torch.autograd.Function):
-    """Gives a tensor the history of another, in place."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, before: Tensor) -> Tensor:
-        ctx.mark_dirty(tensor)
-        ctx.set_materialize_grads(False)
-        ctx.before = before
-        return tensor
-
-    @staticmethod
-    def backward(_: Any, *grads: Any) -> Any:
-        return None, grads[0]
+_BEFORE = "opgraph"
+"""Under which a step that leads back knows what it leads to."""
 
 
-def detach(tensor: Tensor) -> None:
-    """Let autograd know nothing of a tensor any more. A view becomes one of its base anew: it cannot be
-    detached itself."""
-    base = graded(tensor, "_base")
-    if base is None:
-        tensor.detach_()
-        return
+class _Before:
+    """Is no part of what a forward can reach, as all of opgraph's."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def spare_of(tensor: Tensor) -> Tensor | None:
+    """Of a view of which autograd knows nothing another one, to become it: it cannot be detached itself."""
+    if graded(tensor, "_base") is None:
+        return None
+    with torch.enable_grad():  # else nobody may write to it in place
+        spare: Tensor = torch.ops.aten.alias.default(tensor)
+    return spare
+
+
+def detach_base(view: Tensor) -> None:
+    """Let autograd know nothing of what a tensor is a view of."""
+    base = graded(view, "_base")
     if graded(base, "grad_fn") is not None:
         base.detach_()
-    with torch.enable_grad():  # else nobody may write to it in place
-        view = base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-    torch._C._swap_tensor_impl(tensor, view)
 
 
 def node_there(view: Tensor) -> Any:

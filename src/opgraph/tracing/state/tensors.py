@@ -13,7 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from opgraph.costs.collectives import WRITES, written_by
 from opgraph.costs.formulas.linalg import stored
 from opgraph.tracing.fake.types import graded, gradient, node_of
-from opgraph.tracing.state.histories import History, detach, made_anew, node_there
+from opgraph.tracing.state.histories import (
+    History,
+    detach_base,
+    made_anew,
+    node_there,
+    spare_of,
+)
 from opgraph.tracing.state.steps import Left
 
 STATISTICS = frozenset({
@@ -40,6 +46,7 @@ class Looks:
         "node",
         "others",
         "signs",
+        "spare",
         "tensor",
         "version",
     )
@@ -58,6 +65,7 @@ class Looks:
         self.version = graded(tensor, "_version")
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not wraps(type(tensor)) else None
+        self.spare = None if self.needs_grad or self.alias is None else spare_of(tensor)
         self.moved = False
 
     def memory_back(self) -> None:
@@ -79,9 +87,8 @@ class Looks:
     def history_back(self) -> None:
         now, base = graded(self.tensor, "grad_fn"), graded(self.tensor, "_base")
         if self.grad_fn is None:
-            wants = graded(self.tensor, "requires_grad") and not self.needs_grad
-            if now is not None or (wants and base is not None):
-                detach(self.tensor)
+            if now is not None and base is None:
+                self.tensor.detach_()
             return
         back = self.history is not None and self.history.is_back
         if back and base is not None and not self._is_own():
@@ -100,10 +107,17 @@ class Looks:
 
     def needs_back(self) -> None:
         """A result that was detached wants no gradient of its own: it would be neither what it was nor
-        what the forward made of it."""
+        what the forward made of it. A view comes after what it is a view of, and wants none by then unless
+        it has made a node."""
         detached = self.grad_fn is not None and graded(self.tensor, "grad_fn") is None
-        if graded(self.tensor, "requires_grad") is not self.needs_grad and not detached:
+        if graded(self.tensor, "requires_grad") is self.needs_grad or detached:
+            return
+        if self.spare is not None:
+            detach_base(self.tensor)
+        if self.spare is None or node_of(self.tensor) is None:
             self.tensor.requires_grad_(self.needs_grad)
+        elif graded(self.tensor, "requires_grad"):
+            torch._C._swap_tensor_impl(self.tensor, self.spare)
 
     def others_back(self) -> None:
         tensor = self.tensor
@@ -142,9 +156,10 @@ class Looks:
 
 
 def looks(tensors: Iterable[Tensor]) -> list[Looks]:
-    """What tensors are; views of one have one history."""
+    """What tensors are, those first that others are views of; views of one have one history."""
     histories: dict[int, History | None] = {}
-    return [Looks(tensor, histories) for tensor in tensors]
+    found = [Looks(tensor, histories) for tensor in tensors]
+    return sorted(found, key=lambda look: graded(look.tensor, "_base") is not None)
 
 
 LOOKS_BACK = Looks.joined, Looks.history_back, Looks.needs_back, Looks.others_back, Looks.grad_back
@@ -170,6 +185,14 @@ def storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):
+        return None
+
+
+def place_of(storage: torch.UntypedStorage) -> tuple[int, int, torch.UntypedStorage] | None:
+    """Where a storage begins and ends, with it; None where a tensor of a class of its own has none."""
+    try:
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes(), storage
+    except RuntimeError:
         return None
 
 
