@@ -55,10 +55,11 @@ from opgraph.tracing.fake.tensors import (
     memory_read,
     shared_memory,
 )
-from opgraph.tracing.fake.types import dress, slots, true_types, unasked
+from opgraph.tracing.fake.types import dress, graded, slots, true_types, unasked
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile, undistribute
 from opgraph.tracing.parts import parts_of, tensors_of
 from opgraph.tracing.state.guard import Guard, Stopped
+from opgraph.tracing.state.histories import Same
 from opgraph.tracing.state.leaks import leaks, modes_made
 from opgraph.tracing.state.process import cast_anew
 from opgraph.tracing.state.reach import Reach
@@ -544,6 +545,10 @@ def _stood_in(
         made = _copied(item)
     else:
         made = fake(item, mode, shared).requires_grad_(item.requires_grad)
+        dress(made, item)
+    if made.requires_grad and not graded(item, "is_leaf"):  # somebody may write to it in place
+        with torch.enable_grad():
+            made = Same.apply(made)
         dress(made, item)
     memo[identity(item)] = made
     return made

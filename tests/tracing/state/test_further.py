@@ -1139,6 +1139,19 @@ def test_results_of_jagged_tensors_that_are_kept() -> None:
     assert model.last.grad_fn is node
 
 
+def test_a_head_that_writes_to_what_a_backbone_made() -> None:
+    """Its input is a result, and no leaf, to which nobody could write: it costs what it costs else."""
+    plain, given = nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), nn.Linear(4, 4)(torch.ones(2, 4))
+    head = nn.Sequential(nn.ReLU(inplace=True), plain[1])
+    profiles = [
+        opgraph.profile(head, given, mode="train"),
+        opgraph.profile(plain, given, mode="train"),
+        opgraph.profile(plain, given.detach().requires_grad_(), mode="train"),
+    ]
+    assert len({p.totals.flops for p in profiles}) == 1
+    assert {p.graph.failed for p in profiles} == {None}
+
+
 class Scales(nn.Module):
     """Has what goes back into the state of its last call scaled."""
 

@@ -492,7 +492,10 @@ class Guard:
         key, copies = storage._cdata, self._copies
         self._take(0 if storage.device.type == "meta" else storage.nbytes())
         reference = weakref.ref(storage, partial(copies.pop, key))
-        copies[key] = reference, storage.clone(), storage.is_shared()
+        try:
+            copies[key] = reference, storage.clone(), storage.is_shared()
+        except RuntimeError:  # a tensor of a class of its own, which is made of others
+            return
 
     def _at_same_place(self, storage: torch.UntypedStorage) -> Iterator[torch.UntypedStorage]:
         """What there was at the memory of a storage that was made of it since, as by DLPack."""

@@ -40,7 +40,7 @@ class History:
             return cls(tensor, node.metadata[_BEFORE].tensor)
         try:
             with torch.enable_grad():
-                same = _Same.apply(tensor)
+                same = Same.apply(tensor)
         except RuntimeError:  # what wraps another (functorch)
             return None
         return cls(tensor, same) if same.requires_grad else None  # it is none in inference mode
@@ -64,7 +64,7 @@ class History:
         self._node, self.is_joined = graded(self.tensor, "grad_fn"), True
 
 
-class _Same(torch.autograd.Function):
+class Same(torch.autograd.Function):
     """Another tensor of the same history."""
 
     @staticmethod

@@ -117,7 +117,12 @@ class Looks:
         if self.spare is None or node_of(self.tensor) is None:
             self.tensor.requires_grad_(self.needs_grad)
         elif graded(self.tensor, "requires_grad"):
-            torch._C._swap_tensor_impl(self.tensor, self.spare)
+            try:
+                torch._C._swap_tensor_impl(self.tensor, self.spare)
+            except RuntimeError as error:
+                raise Left(
+                    "forward had autograd follow a view, and retain its gradient, or somebody refers to it"
+                ) from error
 
     def others_back(self) -> None:
         tensor = self.tensor
