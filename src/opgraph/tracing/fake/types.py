@@ -71,14 +71,6 @@ _UNASKED = {"grad_fn": None, "is_leaf": True}
 """What is asked of a node, with what it is where there is none."""
 
 
-def node_of(tensor: Tensor) -> Any:
-    """The node that made a tensor, of a view its own; None where autograd does not say it."""
-    try:
-        return _OF_TORCH["grad_fn"].__get__(tensor)
-    except RuntimeError:
-        return None
-
-
 def is_told(cls: Any) -> bool:
     """Whether a class of tensors says itself what functions of torch do, and so is told of each of them."""
     told = cls.__torch_function__

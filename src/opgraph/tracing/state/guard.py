@@ -45,6 +45,7 @@ from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, Variables, pl
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.found import Found
+from opgraph.tracing.state.histories import Apart
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
@@ -70,7 +71,6 @@ from opgraph.tracing.state.tensors import (
     UNDECLARED,
     Looks,
     is_real,
-    looks,
     place_of,
     sparse_back,
     storage_of,
@@ -713,6 +713,7 @@ class Guard:
         self, of: _Remembered, copies: Iterable[Any] = (), values: Iterable[Any] = ()
     ) -> None:
         with plainly():
+            of.apart.end()
             self._each(of.loggers, _back)  # what they no longer say others have noted
             self._undo(of.reach.undoing(alone=self.alone()))
             grad = _is_grad_enabled()
@@ -888,7 +889,8 @@ class _Remembered:
 
     def __init__(self, reach: Reach, guard: Guard) -> None:
         self.reach, self.is_back = reach, False
-        self.tensors = looks(reach.tensors.values())
+        self.tensors = [Looks(t) for t in reach.tensors.values()]
+        self.apart = Apart(reach.tensors.values())
         loggers = [item for item in reach.stateful if issubclass(type(item), Logger)]
         others = (item for item in reach.stateful if not issubclass(type(item), Logger))
         self.loggers, self.states = (list(guard.found_states(f)) for f in (loggers, others))
@@ -905,8 +907,10 @@ class _Remembered:
 
     def lend(self) -> None:
         """Let copies of iterators, and of tensors on accelerators, stand in for them, until all is brought
-        back."""
-        copies = {**self.iterators.of, **self.brought.of}
+        back, and what autograd knows be apart."""
+        with plainly():
+            others = self.apart.begin()
+        copies = {**self.iterators.of, **others, **self.brought.of}
         if copies:
             self.reach.lend(copies)
 

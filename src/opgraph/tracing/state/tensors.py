@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,14 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from opgraph.costs.collectives import WRITES, written_by
 from opgraph.costs.formulas.linalg import stored
-from opgraph.tracing.fake.types import graded, gradient, node_of
-from opgraph.tracing.state.histories import (
-    History,
-    detach_base,
-    made_anew,
-    node_there,
-    spare_of,
-)
+from opgraph.tracing.fake.types import graded, gradient
+from opgraph.tracing.state.histories import SAME
 from opgraph.tracing.state.steps import Left
 
 STATISTICS = frozenset({
@@ -40,32 +34,26 @@ class Looks:
         "cls",
         "grad",
         "grad_fn",
-        "history",
         "moved",
         "needs_grad",
-        "node",
         "others",
         "signs",
-        "spare",
         "tensor",
         "version",
     )
 
-    def __init__(self, tensor: Tensor, histories: dict[int, History | None]) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self.cls = type(tensor)
         self.signs = tensor.is_conj(), tensor.is_neg()
         self.needs_grad = graded(tensor, "requires_grad")
         self.grad_fn = graded(tensor, "grad_fn")
-        self.history = None if self.grad_fn is None else History.of(tensor, histories)
         self.grad = gradient(tensor)
         names = _OF_LEAVES if graded(tensor, "is_leaf") else _OF_RESULTS
         self.others = {name: graded(tensor, name) for name in names}
-        self.node = None if self.history is None else node_there(tensor)
         self.version = graded(tensor, "_version")
         plain = tensor.layout in (torch.strided, torch.sparse_coo) and not tensor.is_nested
         self.alias = tensor.detach() if plain and not wraps(type(tensor)) else None
-        self.spare = None if self.needs_grad or self.alias is None else spare_of(tensor)
         self.moved = False
 
     def memory_back(self) -> None:
@@ -79,80 +67,44 @@ class Looks:
             tensor.data = alias
             self.moved = True
 
-    def joined(self) -> None:
-        """What it came of, before views of it are asked for that, which learn it so."""
-        if self.history is not None:
-            self.history.back()
-
     def history_back(self) -> None:
-        now, base = graded(self.tensor, "grad_fn"), graded(self.tensor, "_base")
+        now = graded(self.tensor, "grad_fn")
+        if (
+            now is self.grad_fn or type(now) is SAME
+        ):  # that it is still apart is said with the reason
+            return
         if self.grad_fn is None:
-            if now is not None and base is None:
-                self.tensor.detach_()
-            return
-        back = self.history is not None and self.history.is_back
-        if back and base is not None and not self._is_own():
-            made_anew(self.tensor)
-        of_leaf = base is not None and now is not None and graded(base, "grad_fn") is None
-        if now is self.grad_fn or back or of_leaf:
-            return
-        if now is None:
+            self.tensor.detach_()
+        elif now is None:
             raise Left(
                 "forward detached a tensor in place, from which no backward goes on any more"
             )
-        raise Left(
-            "forward wrote in place to a tensor that autograd knew: a backward through it fails, or is "
-            "wrong"
-        )
+        else:
+            raise Left(
+                "forward wrote in place to a tensor that autograd knew: a backward through it fails, or is "
+                "wrong"
+            )
 
     def needs_back(self) -> None:
         """A result that was detached wants no gradient of its own: it would be neither what it was nor
-        what the forward made of it. A view comes after what it is a view of, and wants none by then unless
-        it has made a node."""
+        what the forward made of it."""
         detached = self.grad_fn is not None and graded(self.tensor, "grad_fn") is None
-        if graded(self.tensor, "requires_grad") is self.needs_grad or detached:
-            return
-        if self.spare is not None:
-            detach_base(self.tensor)
-        if self.spare is None or node_of(self.tensor) is None:
+        if graded(self.tensor, "requires_grad") is not self.needs_grad and not detached:
             self.tensor.requires_grad_(self.needs_grad)
-        elif graded(self.tensor, "requires_grad"):
-            try:
-                torch._C._swap_tensor_impl(self.tensor, self.spare)
-            except RuntimeError as error:
-                raise Left(
-                    "forward had autograd follow a view, and retain its gradient, or somebody refers to it"
-                ) from error
 
     def others_back(self) -> None:
         tensor = self.tensor
         for name, value in self.others.items():
             now = graded(tensor, name)
-            if name == "_backward_hooks":
-                self._hooks_back(now, value)
-                continue
             if now is value:
                 continue
+            if name == "_backward_hooks" and type(now) is OrderedDict:
+                now.clear()  # torch asks this table, which stays where autograd noted it
             if name == "retains_grad":
                 raise Left("forward had autograd retain the gradient of a tensor")
             if name == "grad_dtype":
                 tensor.grad = None  # which is of another
             setattr(tensor, name, value)
-
-    def _hooks_back(self, now: Any, before: Any) -> None:
-        """Torch asks the table of hooks, which stays where autograd noted it: one of the run is emptied. Of
-        a tensor that was joined the hooks are where it goes on; a view of it comes of it anew."""
-        if now is not before and type(now) is OrderedDict:
-            now.clear()
-        joined = self.history if self.history is not None and self.history.is_joined else None
-        if joined is not None and joined.tensor is self.tensor:
-            return
-        if now is not before or (joined is not None and before and not self._is_own()):
-            self.tensor._backward_hooks = before
-
-    def _is_own(self) -> bool:
-        """Whether the node of a view is the one that it had."""
-        return self.node is not None and node_of(self.tensor) is self.node
 
     def grad_back(self) -> None:
         own = graded(self.tensor, "is_leaf") or graded(self.tensor, "retains_grad")
@@ -160,14 +112,7 @@ class Looks:
             self.tensor.grad = self.grad
 
 
-def looks(tensors: Iterable[Tensor]) -> list[Looks]:
-    """What tensors are, those first that others are views of; views of one have one history."""
-    histories: dict[int, History | None] = {}
-    found = [Looks(tensor, histories) for tensor in tensors]
-    return sorted(found, key=lambda look: graded(look.tensor, "_base") is not None)
-
-
-LOOKS_BACK = Looks.joined, Looks.history_back, Looks.needs_back, Looks.others_back, Looks.grad_back
+LOOKS_BACK = Looks.history_back, Looks.needs_back, Looks.others_back, Looks.grad_back
 """The steps that tensors are brought back in behind their memory, each of all: a gradient is refused as
 long as it, or the tensor, is otherwise than before."""
 _OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
