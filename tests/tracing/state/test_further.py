@@ -32,6 +32,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import _deregister_pytree_node, register_pytree_node
 
 import opgraph
@@ -1179,6 +1180,79 @@ def test_hooks_that_a_forward_puts_at_results_of_before(mode: Any) -> None:
         y.sum().backward()
         found.append([p.grad for p in model.parameters()])
     assert all(map(torch.equal, *found))
+
+
+class Watches(nn.Module):
+    """Looks at what went back into its states, to which it may write, and which may have attributes."""
+
+    def __init__(self, cell: nn.Module, writes: bool) -> None:
+        super().__init__()
+        self.cell, self.writes, self.states = cell, writes, [torch.zeros(2, 4)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.states[-1]
+        if state.requires_grad:
+            state.retain_grad()
+            assert state.step == len(self.states)  # type: ignore[attr-defined]
+        self.states.append(self.cell(x, state))
+        self.states[-1].step = len(self.states)  # type: ignore[attr-defined]
+        if self.writes and state.requires_grad:
+            self.states[-1].add_(state.mean())
+        return self.states[-1]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("writes", [False, True])
+def test_states_whose_gradient_a_forward_retains(writes: bool, mode: Any) -> None:
+    cell, x, found = nn.GRUCell(4, 4), torch.randn(2, 4), []
+    for profiles in (False, True):
+        model = Watches(copy.deepcopy(cell), writes)
+        for _ in range(4):
+            model(x)
+            for _ in range(2 if profiles else 0):
+                notes = opgraph.profile(model, x, mode=mode).model.notes
+                assert not [n for n in notes if "cannot be taken back" in n]
+        assert [s.grad for s in model.states[1:-1]] == [None] * 3
+        model.states[-1].sum().backward()
+        grads = [s.grad for s in model.states[1:-1]]
+        assert None not in grads
+        found.append([*grads, *(p.grad for p in model.parameters())])
+    assert all(map(torch.equal, *found))
+
+
+def test_what_a_run_that_failed_made_of_a_state_ends() -> None:
+    """It leads to itself, as torch sees it: the state leads to what was made of it, which saved it."""
+
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.state = self.layer(torch.ones(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.tanh(self.layer(x) * self.state)
+            self.state[0] = y[0, 0]
+            return y
+
+    def there() -> int:
+        gc.collect()
+        return sum(issubclass(type(each), Tensor) for each in gc.get_objects())
+
+    model, counts = Fails(), []
+    for _ in range(3):
+        with pytest.raises(opgraph.TraceError, match="modified by an inplace operation"):
+            opgraph.profile(model, torch.ones(2, 4), mode="train")
+        counts.append(there())
+    assert counts[1] == counts[2]
+
+
+def test_states_of_a_class_that_wraps_others() -> None:
+    model = nn.Linear(4, 4)
+    model.state = TwoTensor(*(torch.ones(2, requires_grad=True) for _ in range(2))) * 2
+    node = model.state.grad_fn
+    for mode in ("infer", "train"):
+        opgraph.profile(model, torch.ones(2, 4), mode=mode)  # type: ignore[arg-type]
+    assert model.state.grad_fn is node
 
 
 def test_no_gradient_is_made_where_there_was_none() -> None:

@@ -4,13 +4,14 @@ or has hooks at it, torch forgets what it was, and there is no way back. So it i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from opgraph.record.identity import identity
-from opgraph.tracing.fake.types import graded
+from opgraph.tracing.fake.types import graded, gradient
 
 
 class Apart:
@@ -20,6 +21,7 @@ class Apart:
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._tensors = list(tensors)
         self._swapped: list[tuple[Tensor, Tensor]] = []
+        self._lent: list[Tensor] = []
 
     def begin(self) -> dict[int, Tensor]:
         """From here on they have. Those that are to stand in, by the ids of those for which they are, where
@@ -42,18 +44,27 @@ class Apart:
                 others.append((tensor, other))
         self._swapped = [pair for pair in others if _swap(*pair)]
         done = {identity(tensor) for tensor, _ in self._swapped}
-        return {identity(t): other for t, other in others if identity(t) not in done}
+        lent = {identity(t): _dressed(other, t) for t, other in others if identity(t) not in done}
+        self._lent = list(lent.values())
+        return lent
 
     def end(self) -> None:
-        """They have what they had, but for one whose gradient the forward had retained."""
+        """They have what they had, but for a view whose gradient the forward had retained."""
+        over = self._lent
         while self._swapped:
-            _swap(*self._swapped.pop())
+            tensor, other = self._swapped.pop()
+            if _swap(tensor, other) or (_let_go(tensor) and _swap(tensor, other)):
+                over.append(other)
+        for each in over:
+            _forget(each)
+        self._lent = []
 
 
 def _alike(tensor: Tensor) -> Tensor | None:
     """A tensor of the same memory and history. None where there can be none, and of one that wants a
     gradient of its own: nobody writes to it in place, or detaches it."""
-    if tensor.layout is not torch.strided or tensor.is_nested:
+    of_others = type(tensor).__torch_dispatch__ is not _PLAIN
+    if of_others or tensor.layout is not torch.strided or tensor.is_nested:
         return None
     if not graded(tensor, "requires_grad"):
         return tensor.detach()
@@ -63,6 +74,50 @@ def _alike(tensor: Tensor) -> Tensor | None:
     except RuntimeError:  # of what wraps another (functorch)
         return None
     return found if graded(tensor, "grad_fn") is not None and found.requires_grad else None
+
+
+_PLAIN: Any = Tensor.__torch_dispatch__
+"""What classes have by which no tensors are made of others."""
+
+
+def _dressed(other: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor with what somebody gave another, and its gradient."""
+    made = other if type(tensor) is Tensor else other.as_subclass(type(tensor))
+    vars(made).update(vars(tensor))
+    if graded(tensor, "retains_grad"):
+        made.retain_grad()
+        made.grad = gradient(tensor)
+    return made
+
+
+def _let_go(tensor: Tensor) -> bool:
+    """Have torch no more refer to a tensor whose gradient was retained: what does so goes along with a
+    write, and ends with what that made. Whether that could be done: a view cannot be detached."""
+    if graded(tensor, "_base") is not None:
+        return False
+    version = graded(tensor, "_version")
+    with torch.enable_grad():
+        tensor.copy_(tensor.detach())  # which is where it is itself
+    tensor.detach_()
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+    return True
+
+
+def _forget(tensor: Tensor) -> None:
+    """Let a tensor of the run lead to nothing: what it led to may lead to it, and would stay. A view is
+    asked anew."""
+    base = graded(tensor, "_base")
+    (tensor if base is None else base).detach_()
+    if base is not None and graded(tensor, "requires_grad"):
+        version = graded(tensor, "_version")
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (_NEVER,))
+        with suppress(RuntimeError):  # one of several views that was written to
+            _ = tensor.grad_fn
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+
+_NEVER = 2**32 - 2
+"""More often nobody writes to a tensor."""
 
 
 def _viewed(view: Tensor, base: Tensor) -> Tensor | None:
