@@ -1153,6 +1153,30 @@ def test_a_head_that_writes_to_what_a_backbone_made() -> None:
     assert {p.graph.failed for p in profiles} == {None}
 
 
+def test_a_view_of_a_weight_is_asked_by_whoever_reads_it() -> None:
+    """After the weight was written to it makes its node as it is asked, and gradients are added up so."""
+    found = []
+    for profiles in (False, True):
+        model = nn.Embedding(7, 4)
+        model.head = model.weight.t()
+        with torch.no_grad():
+            model.weight.add_(1)
+        if profiles:
+            opgraph.profile(model, torch.arange(3))
+        begin = torch._C._autograd._get_sequence_nr()
+        assert model.head.grad_fn is not None
+        found.append(torch._C._autograd._get_sequence_nr() - begin)
+    assert found == [1, 1]
+
+
+def test_views_that_torch_would_not_tell_of_are_copied() -> None:
+    model, x = nn.Conv2d(3, 3, 3), torch.ones(2, 3, 8, 8)
+    whole = model(x)
+    model.parts = whole.unbind(0)
+    whole.mul_(0.5)
+    assert opgraph.profile(model, x, memory_format="channels_last").graph.nodes
+
+
 class Scales(nn.Module):
     """Has what goes back into the state of its last call scaled."""
 

@@ -52,21 +52,30 @@ def slots(tensor: Tensor) -> list[tuple[Any, Any]]:
 
 def graded(tensor: Tensor, name: str) -> Any:
     """What autograd says of a tensor by that name, whatever its class makes of it; None where it does not
-    say it: of a view among several that was written to, or of the writes to one of inference. A view of a
-    result comes of what that comes of: asked itself, it would make a node now, and a later backward would
-    add up in another order."""
+    say it: of a view among several that was written to, or of the writes to one of inference. A view comes
+    of what the whole comes of: asked itself, it would make a node now, and a later backward would add up
+    in another order."""
     try:
         base = None if name not in _UNASKED else _OF_TORCH["_base"].__get__(tensor)
         if base is not None and not graded(tensor, "requires_grad"):
             return _UNASKED[name]
-        if base is not None and graded(base, "grad_fn") is not None:
-            return graded(base, name)
+        if base is not None and graded(base, "requires_grad") and not _made_ungraded(tensor):
+            return graded(base, name) if name == "grad_fn" else False
         return _OF_TORCH[name].__get__(tensor)
     except RuntimeError:
         return None
 
 
 _OF_TORCH: Any = vars(torch._C.TensorBase)
+
+
+def _made_ungraded(view: Tensor) -> bool:
+    """Whether a view was made without gradients: it may be a leaf itself."""
+    made: Any = torch._C._autograd._get_creation_meta(view)
+    return bool(made == _NO_GRAD)
+
+
+_NO_GRAD: Any = torch._C._autograd.CreationMeta.NO_GRAD_MODE
 _UNASKED = {"grad_fn": None, "is_leaf": True}
 """What is asked of a node, with what it is where there is none."""
 

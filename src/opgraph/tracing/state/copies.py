@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from opgraph.record.identity import identity
 from opgraph.record.remarks import leave
+from opgraph.tracing.fake.types import graded
 from opgraph.tracing.state.aside import plainly
 from opgraph.tracing.state.guard import COPYING, guarded
 from opgraph.tracing.state.imports import Imports
@@ -46,7 +47,7 @@ class _WithoutHistory(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is not Tensor.__deepcopy__ or args[0].is_leaf:
+        if func is not Tensor.__deepcopy__ or graded(args[0], "is_leaf"):
             return func(*args, **kwargs or {})
         tensor, memo = args
         alone = tensor.detach()

@@ -68,11 +68,9 @@ class Looks:
             self.moved = True
 
     def history_back(self) -> None:
-        now, base = graded(self.tensor, "grad_fn"), graded(self.tensor, "_base")
+        now = graded(self.tensor, "grad_fn")
         if now is self.grad_fn or type(now) is SAME:  # which is still apart: the reason is said
             return
-        if now is not None and base is not None and graded(base, "grad_fn") is None:
-            return  # of a weight that was written to: it has asked anew
         if self.grad_fn is None:
             self.tensor.detach_()
         elif now is None:
