@@ -1066,6 +1066,7 @@ def test_views_of_a_memory_that_are_kept(writes: int, reads: bool, mode: Any) ->
             for _ in range(3):
                 model(x)
             kept = model.rows[1]
+            assert kept.grad_fn  # torch 2.14 ends the process where a hook asks for it
             kept.register_hook(lambda g, to=clipped: to.append(g) or g * 0.1)
             if profiles:
                 opgraph.profile(model, x, mode=mode)
