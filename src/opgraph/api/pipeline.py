@@ -596,6 +596,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     from opgraph.tracing.modes.training import Training, still_parts
 
     still = still_parts(model.module)
+    how = replace(how, trains=True)
     example = replace(example, beside=options.called)
     make = partial(
         Training,

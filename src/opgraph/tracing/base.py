@@ -82,7 +82,8 @@ class TraceOptions:
     model once before it is traced, so that what it makes at its first call (anchors, tables of
     positions) is there already; `compile_flags` are those that a plain run raises; `memory_limit` is what
     a run on real tensors may take, in GiB, half of what is free where it is None; `target` is what the
-    kernels are of (see `opgraph.record.targets`)."""
+    kernels are of (see `opgraph.record.targets`). Where it `trains`, backwards end at results that were there
+    before."""
 
     concrete_args: Mapping[str, Any] = field(default_factory=dict)
     fullgraph: bool = False
@@ -90,12 +91,13 @@ class TraceOptions:
     compile_flags: CompileFlags = "none"
     memory_limit: float | None = None
     target: str = "cpu"
+    trains: bool = False
 
     @property
     def run(self) -> dict[str, Any]:
         """What of them every tracer hands to `record`."""
-        limit = self.memory_limit
-        return {"warm_up": self.warm_up, "memory_limit": limit, "target": self.target}
+        names = "warm_up", "memory_limit", "target", "trains"
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ def record(
     target: str = "cpu",
     spread: bool = False,
     placed: bool = False,
+    trains: bool = False,
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
@@ -185,6 +188,7 @@ def record(
     within. Autograd follows where `gradients` are asked for, which is remarked. What runs are the kernels
     of the `target` (see `opgraph.record.targets`). With `spread`, the best of some scores are taken to be
     each of them equally often, which is remarked. Tensors that are `placed` say that they are on a GPU.
+    Where it `trains`, backwards end at results that were there before.
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
@@ -206,6 +210,7 @@ def record(
                 ceiling=ceiling,
                 gradients=gradients,
                 plain=tracer == "eager",
+                trains=trains,
             ) as stage:
                 substitutes = Substitutes(target, real=real, spread=spread, placed=placed)
                 with substitutes.unrefused():
@@ -372,6 +377,7 @@ def staged(
     ceiling: int | None = None,
     gradients: bool = False,
     plain: bool = False,
+    trains: bool = False,
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
     it is as it was, and so is the state of the process. The options are those of `record`; `plain` says
@@ -383,7 +389,7 @@ def staged(
         modules = parts_of(module)
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.given]
-        guard = Guard(guarded, modules, limit, ceiling, stand_in=not real)
+        guard = Guard(guarded, modules, limit, ceiling, stand_in=not real, ends=trains)
         guard.begin()
         stack.callback(STANDING.clear)
         stack.callback(guard.restore)
@@ -548,7 +554,7 @@ def _stood_in(
         dress(made, item)
     if made.requires_grad and not graded(item, "is_leaf"):  # somebody may write to it in place
         with torch.enable_grad():
-            made = Same.apply(made)
+            made = Same.apply(made, False)  # noqa: FBT003
         dress(made, item)
     memo[identity(item)] = made
     return made

@@ -1336,9 +1336,46 @@ def test_a_memory_that_is_written_to_within_a_segment_of_training(
                 for mode in ("train", "infer", "train"):
                     notes = opgraph.profile(model, x, mode=mode).model.notes  # type: ignore[arg-type]
                     assert not [n for n in notes if "in place" in n or "fake" in n]
-        fired.clear()  # what hooks of autograd's nodes note is said to stay
         loss.backward()
         found.append((loss.detach(), model.layer.weight.grad, model.memory.detach(), *fired))
     (plain, profiled) = found
     assert len(plain) == len(profiled)
     assert all(map(torch.equal, plain, profiled))
+
+
+class Continuing(nn.Module):
+    """Goes on from what a forward before it left, and looks at values if it `reads`."""
+
+    def __init__(self, *, reads: bool) -> None:
+        super().__init__()
+        self.layer, self.last, self.reads = nn.Linear(4, 4), torch.zeros(4), reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x) + self.last
+        return h * h.sum().item() if self.reads else h
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_step_runs_nothing_of_the_backward_of_what_was_there_before(*, reads: bool) -> None:
+    encoder, model = nn.Linear(4, 4), Continuing(reads=reads)
+    noted: list[str] = []
+    encoder.register_full_backward_hook(lambda *_: noted.append("module"))
+    x = torch.randn(2, 4)
+    keep, give = lambda t: t, lambda t: (noted.append("saved"), t)[1]
+    with torch.autograd.graph.saved_tensors_hooks(keep, give):
+        inner = encoder(x.clone().requires_grad_())
+        checked = torch.utils.checkpoint.checkpoint(
+            lambda t: (noted.append("again"), t.sin())[1], inner, use_reentrant=False
+        )
+        model.last = checked.tanh()
+    inner.retain_grad()
+    assert checked.grad_fn is not None
+    checked.grad_fn.register_hook(lambda *_: noted.append("node"))
+    noted.clear()
+    profile = opgraph.profile(model, x, mode="train", loss=torch.mean)
+    assert any("ends at results that were there before" in note for note in profile.model.notes)
+    assert not [k for n in profile.graph.nodes for k in n.kernels if "tanh" in k.op]
+    assert (noted, inner.grad, encoder.weight.grad) == ([], None, None)
+    model(x).sum().backward()
+    assert inner.grad is not None
+    assert noted.count("node") == 1

@@ -348,15 +348,19 @@ def backward(loss: Tensor, start: Tensor | None = None, *, keep: bool = False) -
 
 
 def _is_of_others(loss: Tensor, recorder: Recorder) -> bool:
-    """Whether a loss comes of results that were there before (`self.hidden` of a call of the person's),
-    whose own backward is still to come: autograd frees all of a graph or nothing."""
+    """Whether a backward from a loss goes on into results that were there before (`self.hidden` of a call of
+    the person's), whose own backward is still to come: autograd frees all of a graph or nothing."""
     guard = recorder.capture.guard
-    if guard is None or not guard.frees(loss):
+    if guard is None:
         return False
-    guard.say((Remark("state", _KEPT),))
-    return True
+    ends, frees = guard.meets_before(loss)
+    guard.say(Remark("state", text) for text, so in ((_ENDED, ends), (_KEPT, frees)) if so)
+    return frees
 
 
+_ENDED = (
+    "the backward ends at results that were there before: what they came of gets no gradients from this step"
+)
 _KEPT = (
     "the backward goes on into results that were there before, and is made to free nothing, "
     "so that theirs still can be run: what autograd saves is in the peak to the end of it"

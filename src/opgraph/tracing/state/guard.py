@@ -45,7 +45,7 @@ from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, Variables, pl
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.found import Found
-from opgraph.tracing.state.histories import Apart
+from opgraph.tracing.state.histories import SAME, Apart
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
@@ -131,7 +131,7 @@ class Guard:
     its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
     take, and `ceiling` how many the whole process; `modules` are those of a model, in whose tables of
     parameters there are others during the run if some `stand_in`; it is on a `device`. Methods of
-    these names are `called` without being named."""
+    these names are `called` without being named. Backwards may have their `ends` at results of before."""
 
     def __init__(
         self,
@@ -143,9 +143,10 @@ class Guard:
         *,
         stand_in: bool = False,
         called: Iterable[str] = (),
+        ends: bool = False,
     ) -> None:
         gc.collect(1)  # what ends now is nothing that the run did
-        self._device = device
+        self._device, self.ends = device, ends
         self.remarks: list[Remark] = []
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self._limit, self._ceiling = limit, ceiling
@@ -592,20 +593,21 @@ class Guard:
         give_back()
         return not fits(coming, self._ceiling)
 
-    def frees(self, result: Tensor) -> bool:
-        """Whether a backward from here goes through results that were there before the run, and would free
-        what a backward of whoever has them needs."""
-        before = {node for reach in self._reaches() for node in reach.history if saves(node)}
-        known: set[Any] = set()
+    def meets_before(self, result: Tensor) -> tuple[bool, bool]:
+        """Whether a backward from here comes to its end at results that were there before the run, and
+        whether it goes through some, and would free what a backward of whoever has them needs."""
+        before = {node for reach in self._reaches() for node in reach.history}
+        ends = frees = False
+        known: set[Any] = {None}
         ahead = [result.grad_fn] if before else []
         while ahead:
             node = ahead.pop()
-            if node in before:
-                return True
-            if node is not None and node not in known:
+            if node not in known:
                 known.add(node)
+                ends = ends or (type(node) is SAME and node.ends)
+                frees = frees or (node in before and saves(node) > 0)
                 ahead += [further for further, _ in node.next_functions]
-        return False
+        return ends, frees
 
     # Afterwards.
 
@@ -890,7 +892,7 @@ class _Remembered:
     def __init__(self, reach: Reach, guard: Guard) -> None:
         self.reach, self.is_back = reach, False
         self.tensors = [Looks(t) for t in reach.tensors.values()]
-        self.apart = Apart(reach.tensors.values())
+        self.apart = Apart(reach.tensors.values(), ends=guard.ends)
         loggers = [item for item in reach.stateful if issubclass(type(item), Logger)]
         others = (item for item in reach.stateful if not issubclass(type(item), Logger))
         self.loggers, self.states = (list(guard.found_states(f)) for f in (loggers, others))

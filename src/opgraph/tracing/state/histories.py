@@ -16,10 +16,11 @@ from opgraph.tracing.fake.types import graded, gradient
 
 class Apart:
     """Results of before, and views, that have for a run what is in another tensor of the same memory and
-    history: what the run does there is not known of them afterwards."""
+    history: what the run does there is not known of them afterwards. Where a backward `ends` at them, what
+    they were made of hears nothing of it."""
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
-        self._tensors = list(tensors)
+    def __init__(self, tensors: Iterable[Tensor], *, ends: bool = False) -> None:
+        self._tensors, self._ends = list(tensors), ends
         self._swapped: list[tuple[Tensor, Tensor]] = []
         self._lent: list[Tensor] = []
 
@@ -36,7 +37,7 @@ class Apart:
             if key not in viewed and graded(whole, "grad_fn") is None:
                 continue
             if key not in wholes:
-                wholes[key] = _alike(whole)
+                wholes[key] = _alike(whole, ends=self._ends)
             other = wholes[key]
             if other is not None and base is not None:
                 other = _viewed(tensor, other)
@@ -60,20 +61,22 @@ class Apart:
         self._lent = []
 
 
-def _alike(tensor: Tensor) -> Tensor | None:
-    """A tensor of the same memory and history. None where there can be none, and of one that wants a
-    gradient of its own: nobody writes to it in place, or detaches it."""
+def _alike(tensor: Tensor, *, ends: bool) -> Tensor | None:
+    """A tensor of the same memory and history, or one at which a backward `ends`. None where there can be
+    none, and of one that wants a gradient of its own: nobody writes to it in place, or detaches it."""
     of_others = type(tensor).__torch_dispatch__ is not _PLAIN
     if of_others or tensor.layout is not torch.strided or tensor.is_nested:
         return None
     if not graded(tensor, "requires_grad"):
         return tensor.detach()
+    if graded(tensor, "grad_fn") is None:
+        return None
     try:
         with torch.enable_grad():
-            found: Tensor = Same.apply(tensor)
+            found: Tensor = Same.apply(tensor.detach().requires_grad_() if ends else tensor, ends)
     except RuntimeError:  # of what wraps another (functorch)
         return None
-    return found if graded(tensor, "grad_fn") is not None and found.requires_grad else None
+    return found if found.requires_grad else None
 
 
 _PLAIN: Any = Tensor.__torch_dispatch__
@@ -139,16 +142,18 @@ def _swap(one: Tensor, other: Tensor) -> bool:
 
 
 class Same(torch.autograd.Function):
-    """Another tensor of the same memory and history, which is no leaf."""
+    """Another tensor of the same memory and history, which is no leaf. A backward that `ends` there goes no
+    further."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, ends: bool) -> Tensor:  # noqa: FBT001
         ctx.set_materialize_grads(False)
+        ctx.ends = ends
         return tensor.detach()
 
     @staticmethod
-    def backward(_: Any, *grads: Any) -> Any:
-        return grads[0]
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None if ctx.ends else grads[0], None
 
 
 SAME: type[Any] = Same._backward_cls
