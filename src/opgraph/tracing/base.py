@@ -82,8 +82,8 @@ class TraceOptions:
     model once before it is traced, so that what it makes at its first call (anchors, tables of
     positions) is there already; `compile_flags` are those that a plain run raises; `memory_limit` is what
     a run on real tensors may take, in GiB, half of what is free where it is None; `target` is what the
-    kernels are of (see `opgraph.record.targets`). Where it `trains`, backwards end at results that were there
-    before."""
+    kernels are of (see `opgraph.record.targets`). Where it `trains`, backwards end at results that were
+    there before."""
 
     concrete_args: Mapping[str, Any] = field(default_factory=dict)
     fullgraph: bool = False

@@ -1170,6 +1170,81 @@ def test_a_view_of_a_weight_is_asked_by_whoever_reads_it() -> None:
     assert found == [1, 1]
 
 
+class Reads(nn.Module):
+    """Has views of a weight from before its calls, and looks at values if it `reads`."""
+
+    def __init__(self, kind: str, *, reads: bool) -> None:
+        super().__init__()
+        self.table, self.layer, self.reads = nn.Embedding(12, 4), nn.Linear(4, 4), reads
+        weight, seen = self.table.weight, {}
+        seen["transposed"] = lambda: weight.t().t()
+        seen["rows"] = lambda: weight[:3]
+        seen["repeated"] = lambda: weight[:1].expand(3, 4)
+        seen["same"] = lambda: weight.view_as(weight)
+        self.views = [seen[kind](), weight[3:6]]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(self.table(x))
+        for view in self.views:
+            y = y + torch.softmax(y @ view.t(), -1) @ view
+        y = y @ self.table.weight.t()
+        return y * y.sum().item() if self.reads else y
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("kind", ["transposed", "rows", "repeated", "same"])
+def test_a_step_with_views_of_weights_that_are_kept(kind: str, *, reads: bool) -> None:
+    """Their gradients are the stand-in's, and no hook at the weight hears of them."""
+    x = torch.arange(12).reshape(3, 4)
+    first, found = Reads(kind, reads=reads).state_dict(), []
+    for profiles in (False, True):
+        model, norms = Reads(kind, reads=reads), []
+        model.load_state_dict(first)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        weight, other = model.table.weight, torch.optim.Adam([model.table.weight])
+        weight.register_hook(lambda g, to=norms: to.append(g.norm()))
+        weight.register_post_accumulate_grad_hook(
+            lambda _, of=other, to=norms: to.append(of.step())
+        )
+        for _ in range(3):
+            model(x).tanh().sum().backward()
+            assert weight.grad is not None
+            version = weight.grad._version
+            for _ in range(2 if profiles else 0):
+                profile = opgraph.profile(model, x, mode="train")
+                assert not [n for n in profile.model.notes if "fake tensor" in n]
+                assert any(n.phase == "optimizer" for n in profile.graph.nodes)
+            assert weight.grad._version == version
+            optimizer.step()
+            optimizer.zero_grad()
+        found.append([weight, *(n for n in norms if n is not None)])
+    assert len({len(each) for each in found}) == 1
+    assert all(map(torch.equal, *found))
+
+
+class Adapts(nn.Module):
+    """Goes by the gradient of a weight which it reads by a view from before its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.weight = nn.Linear(4, 4), nn.Parameter(torch.ones(4, 4))
+        self.head = self.weight.t()
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            (self.layer(x) @ self.head).square().mean().backward()
+        with torch.no_grad():
+            self.weight.sub_(self.weight.grad)
+        return self.layer(x) @ self.weight.t()
+
+
+def test_a_forward_that_goes_by_gradients_through_views_from_before() -> None:
+    model, x = Adapts(), torch.ones(2, 4)
+    for mode in ("infer", "train"):
+        assert opgraph.profile(model, x, mode=mode).graph.failed is None  # type: ignore[arg-type]
+    assert model.weight.grad is None
+
+
 def test_views_that_torch_would_not_tell_of_are_copied() -> None:
     model, x = nn.Conv2d(3, 3, 3), torch.ones(2, 3, 8, 8)
     whole = model(x)

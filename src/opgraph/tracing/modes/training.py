@@ -348,8 +348,8 @@ def backward(loss: Tensor, start: Tensor | None = None, *, keep: bool = False) -
 
 
 def _is_of_others(loss: Tensor, recorder: Recorder) -> bool:
-    """Whether a backward from a loss goes on into results that were there before (`self.hidden` of a call of
-    the person's), whose own backward is still to come: autograd frees all of a graph or nothing."""
+    """Whether a backward from a loss goes on into results that were there before (`self.hidden` of a call
+    of the person's), whose own backward is still to come: autograd frees all of a graph or nothing."""
     guard = recorder.capture.guard
     if guard is None:
         return False
@@ -359,7 +359,7 @@ def _is_of_others(loss: Tensor, recorder: Recorder) -> bool:
 
 
 _ENDED = (
-    "the backward ends at results that were there before: what they came of gets no gradients from this step"
+    "the backward ends at results that were there before: what made them gets no gradients from it"
 )
 _KEPT = (
     "the backward goes on into results that were there before, and is made to free nothing, "

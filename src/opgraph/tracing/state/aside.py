@@ -108,12 +108,12 @@ class Stands:
     """What stands for weights in dictionaries."""
 
     def __init__(self) -> None:
-        self._of: dict[int, Tensor] = {}  # by the ids of what they stand for
+        self.of: dict[int, Tensor] = {}  # by the ids of what they stand for
         self._at: list[tuple[dict[Any, Any], Any, Any, Tensor]] | None = None
 
     def add(self, stands: Mapping[int, Tensor]) -> None:
         """These stand for the tensors of these ids."""
-        self._of |= stands
+        self.of |= stands
         self._at = None
 
     @contextmanager
@@ -125,7 +125,7 @@ class Stands:
                 (table, key, value, stand)
                 for table, before in tables
                 for key, value in before.items()
-                if (stand := self._of.get(identity(value))) is not None
+                if (stand := self.of.get(identity(value))) is not None
             ]
         standing = [each for each in self._at if each[0].get(each[1]) is each[3]]
         for table, key, value, _ in standing:

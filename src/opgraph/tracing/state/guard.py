@@ -273,6 +273,7 @@ class Guard:
             self._beside[-1].add_kept(own)
         self._late.append(late)
         late.lend()
+        late.follow(self._stands.of)
         self._effects.hear()
         self.when_imported()
 
@@ -561,6 +562,7 @@ class Guard:
             }
             if found:
                 reach.lend(found)
+        self._first.follow(stands)
 
     def owns(self, tensor: Tensor) -> None:
         """A tensor was made for the run, and ends with it: there is nothing to bring back."""
@@ -915,6 +917,13 @@ class _Remembered:
         copies = {**self.iterators.of, **others, **self.brought.of}
         if copies:
             self.reach.lend(copies)
+
+    def follow(self, stands: Mapping[int, Tensor]) -> None:
+        """Let views of weights be of what stands in for these."""
+        with plainly():
+            views = self.apart.follow(stands)
+            if views:
+                self.reach.lend(views)
 
 
 class _Writes(TorchDispatchMode):

@@ -3,7 +3,7 @@ or has hooks at it, torch forgets what it was, and there is no way back. So it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -27,26 +27,58 @@ class Apart:
     def begin(self) -> dict[int, Tensor]:
         """From here on they have. Those that are to stand in, by the ids of those for which they are, where
         torch exchanges nothing: it refers to one whose gradient is retained."""
-        bases = [(t, graded(t, "_base")) for t in self._tensors]
-        viewed = {identity(base) for _, base in bases if base is not None}
+        viewed = {identity(base) for _, base in self._bases() if base is not None}
+
+        def alike(whole: Tensor) -> Tensor | None:
+            if identity(whole) not in viewed and graded(whole, "grad_fn") is None:
+                return None
+            return _alike(whole, ends=self._ends)
+
+        return self._exchange(self._bases(), alike)
+
+    def follow(self, stands: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """From here on views of weights lead to what stands in for these, by their ids, and nobody asks
+        them for their own nodes, which would be made earlier than without a run. Those that are to stand
+        in, as of `begin`."""
+
+        def led(weight: Tensor) -> Tensor | None:
+            stand = stands.get(identity(weight), weight)
+            trained = graded(weight, "is_leaf") and graded(stand, "requires_grad")
+            if not trained or not _is_plain(weight) or weight.device.type != "cpu":
+                return None
+            with torch.enable_grad():
+                return Same.apply(stand, False, weight.detach())  # noqa: FBT003
+
+        views = ((view, base) for view, base in self._bases() if base is not None)
+        return self._exchange(views, led)
+
+    def _bases(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        return ((t, graded(t, "_base")) for t in self._tensors)
+
+    def _exchange(
+        self,
+        tensors: Iterable[tuple[Tensor, Tensor | None]],
+        alike: Callable[[Tensor], Tensor | None],
+    ) -> dict[int, Tensor]:
+        """Let tensors, each with what it is a view of, have what is in others: in those that are `alike`,
+        or in views of such."""
         wholes: dict[int, Tensor | None] = {}
         others: list[tuple[Tensor, Tensor]] = []
-        for tensor, base in bases:
+        for tensor, base in tensors:
             whole = tensor if base is None else base
             key = identity(whole)
-            if key not in viewed and graded(whole, "grad_fn") is None:
-                continue
             if key not in wholes:
-                wholes[key] = _alike(whole, ends=self._ends)
+                wholes[key] = alike(whole)
             other = wholes[key]
             if other is not None and base is not None:
                 other = _viewed(tensor, other)
             if other is not None:
                 others.append((tensor, other))
-        self._swapped = [pair for pair in others if _swap(*pair)]
-        done = {identity(tensor) for tensor, _ in self._swapped}
+        swapped = [pair for pair in others if _swap(*pair)]
+        self._swapped += swapped
+        done = {identity(tensor) for tensor, _ in swapped}
         lent = {identity(t): _dressed(other, t) for t, other in others if identity(t) not in done}
-        self._lent = list(lent.values())
+        self._lent += lent.values()
         return lent
 
     def end(self) -> None:
@@ -64,8 +96,7 @@ class Apart:
 def _alike(tensor: Tensor, *, ends: bool) -> Tensor | None:
     """A tensor of the same memory and history, or one at which a backward `ends`. None where there can be
     none, and of one that wants a gradient of its own: nobody writes to it in place, or detaches it."""
-    of_others = type(tensor).__torch_dispatch__ is not _PLAIN
-    if of_others or tensor.layout is not torch.strided or tensor.is_nested:
+    if not _is_plain(tensor):
         return None
     if not graded(tensor, "requires_grad"):
         return tensor.detach()
@@ -77,6 +108,12 @@ def _alike(tensor: Tensor, *, ends: bool) -> Tensor | None:
     except RuntimeError:  # of what wraps another (functorch)
         return None
     return found if found.requires_grad else None
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is made of no others."""
+    of_others = type(tensor).__torch_dispatch__ is not _PLAIN
+    return not of_others and tensor.layout is torch.strided and not tensor.is_nested
 
 
 _PLAIN: Any = Tensor.__torch_dispatch__
@@ -109,6 +146,8 @@ def _let_go(tensor: Tensor) -> bool:
 def _forget(tensor: Tensor) -> None:
     """Let a tensor of the run lead to nothing: what it led to may lead to it, and would stay. A view is
     asked anew."""
+    if graded(tensor, "retains_grad"):
+        tensor.grad = None
     base = graded(tensor, "_base")
     (tensor if base is None else base).detach_()
     if base is not None and graded(tensor, "requires_grad"):
@@ -142,18 +181,18 @@ def _swap(one: Tensor, other: Tensor) -> bool:
 
 
 class Same(torch.autograd.Function):
-    """Another tensor of the same memory and history, which is no leaf. A backward that `ends` there goes no
-    further."""
+    """Another tensor of the same memory, or of that of another, and history, which is no leaf. A backward
+    that `ends` there goes no further."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, ends: bool) -> Tensor:  # noqa: FBT001
+    def forward(ctx: Any, tensor: Tensor, ends: bool, memory: Tensor | None = None) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.ends = ends
-        return tensor.detach()
+        return (tensor if memory is None else memory).detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return None if ctx.ends else grads[0], None
+        return None if ctx.ends else grads[0], None, None
 
 
 SAME: type[Any] = Same._backward_cls
