@@ -1222,6 +1222,70 @@ def test_a_step_with_views_of_weights_that_are_kept(kind: str, *, reads: bool) -
     assert all(map(torch.equal, *found))
 
 
+class Tied(nn.Module):
+    """Reads a weight by a view from before its calls where that is `kept`; `reads` values."""
+
+    def __init__(self, *, kept: bool, reads: bool) -> None:
+        super().__init__()
+        self.table, self.layer, self.reads = nn.Embedding(12, 4), nn.Linear(4, 4), reads
+        self.head = self.table.weight.t() if kept else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x) @ (self.table.weight.t() if self.head is None else self.head)
+        return y * y.sum().item() if self.reads else y
+
+
+@pytest.mark.parametrize("how", ["fake", "real", "meta"])
+def test_a_step_costs_the_same_by_views_that_are_kept(how: str) -> None:
+    x, found = torch.randn(2, 4), []
+    for kept in (False, True):
+        with torch.device("meta" if how == "meta" else "cpu"):
+            model = Tied(kept=kept, reads=how == "real")
+        profile = opgraph.profile(model, x, mode="train", loss=torch.mean)
+        steps = sum("foreach" in k.op for n in profile.graph.nodes for k in n.kernels)
+        found.append((profile.totals.flops, steps, len(profile.graph.parameters)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_views_through_which_no_gradients_go(*, reads: bool) -> None:
+    model = Tied(kept=False, reads=reads)
+    with torch.no_grad():
+        model.head = model.table.weight.t()
+    profile = opgraph.profile(model, torch.randn(2, 4), mode="train", loss=torch.mean)
+    stepped = {n.scope for n in profile.graph.nodes if n.phase == "optimizer"}
+    assert not any("table" in scope for scope in stepped)
+
+
+class Listens(nn.Module):
+    """Has a hook at a view, or at a result, for the time of a call."""
+
+    def __init__(self, *, result: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.head = self.layer.weight * 2 if result else self.layer.weight.t()
+
+    def forward(self, x: Tensor) -> Tensor:
+        noted: list[Tensor] = []
+        with torch.enable_grad():
+            handle = self.head.register_hook(noted.append)
+            y = x @ self.head
+            y.sum().backward(retain_graph=True)
+        handle.remove()
+        return y * len(noted[0])
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("result", [False, True])
+def test_hooks_at_what_had_some_before(mode: Any, *, result: bool) -> None:
+    model, x = Listens(result=result), torch.ones(2, 4)
+    model(x)
+    table = model.head._backward_hooks
+    assert opgraph.profile(model, x, mode=mode).graph.failed is None
+    assert model.head._backward_hooks is table
+    model(x)
+
+
 class Adapts(nn.Module):
     """Goes by the gradient of a weight which it reads by a view from before its calls."""
 

@@ -69,13 +69,21 @@ def graded(tensor: Tensor, name: str) -> Any:
 _OF_TORCH: Any = vars(torch._C.TensorBase)
 
 
+def is_of_graph(view: Tensor) -> bool:
+    """Whether gradients go through a view as torch made it: not where it was made without them, nor by a
+    function of somebody's own."""
+    made: Any = torch._C._autograd._get_creation_meta(view)
+    return made in _BY_TORCH and bool(graded(view, "requires_grad"))
+
+
 def _made_ungraded(view: Tensor) -> bool:
     """Whether a view was made without gradients: it may be a leaf itself."""
     made: Any = torch._C._autograd._get_creation_meta(view)
-    return bool(made == _NO_GRAD)
+    return bool(made == _KINDS.NO_GRAD_MODE)
 
 
-_NO_GRAD: Any = torch._C._autograd.CreationMeta.NO_GRAD_MODE
+_KINDS: Any = torch._C._autograd.CreationMeta
+_BY_TORCH = (_KINDS.DEFAULT, _KINDS.MULTI_OUTPUT_NODE)
 _UNASKED = {"grad_fn": None, "is_leaf": True}
 """What is asked of a node, with what it is where there is none."""
 

@@ -27,7 +27,7 @@ from opgraph.sources.ranks import (
     spread_as,
 )
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, parts_of_memory, shared_memory
-from opgraph.tracing.fake.types import dress, is_its_own, scales, unasked
+from opgraph.tracing.fake.types import dress, graded, is_its_own, is_of_graph, scales, unasked
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""
@@ -294,13 +294,21 @@ def stand_in(
 
 
 def _on_meta(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
-    """What stands in for tensors on meta that a module keeps as plain attributes. Their class is not told
-    that they are looked at."""
-    with torch._C.DisableTorchFunctionSubclass():
+    """What stands in for tensors on meta that a module keeps as plain attributes, views of weights among
+    them. Their class is not told that they are looked at."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.enable_grad():
         for item in (item for module in modules for _, item in _own(module)):
             new = issubclass(type(item), Tensor) and identity(item) not in memo
             if new and item.device.type == "meta":
-                memo[identity(item)] = fake(item, mode)
+                memo[identity(item)] = _of_meta(item, mode, memo)
+
+
+def _of_meta(item: Tensor, mode: FakeTensorMode, memo: Mapping[int, Tensor]) -> Tensor:
+    base = graded(item, "_base")
+    weight = None if base is None or not is_of_graph(item) else memo.get(identity(base))
+    if weight is None or weight.dtype != item.dtype:
+        return fake(item, mode)
+    return weight.as_strided(item.shape, item.stride(), item.storage_offset())
 
 
 def _on_fakes(state: Any, mode: FakeTensorMode) -> Any:

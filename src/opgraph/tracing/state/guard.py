@@ -272,8 +272,7 @@ class Guard:
                 self._beside.append(self._reach.beside())
             self._beside[-1].add_kept(own)
         self._late.append(late)
-        late.lend()
-        late.follow(self._stands.of)
+        late.lend(self._stands.of)
         self._effects.hear()
         self.when_imported()
 
@@ -560,9 +559,9 @@ class Guard:
                 if key != identity(stand)
                 and (_may_stand(stand, known[key]) if key in known else not reach.complete)
             }
+            found |= self._first.apart.follow(self._stands.of)
             if found:
                 reach.lend(found)
-        self._first.follow(stands)
 
     def owns(self, tensor: Tensor) -> None:
         """A tensor was made for the run, and ends with it: there is nothing to bring back."""
@@ -909,21 +908,16 @@ class _Remembered:
         found = chain(self.loggers, self.states, self._small)
         return (each for each in found if not each.is_loops)
 
-    def lend(self) -> None:
+    def lend(self, stands: Mapping[int, Tensor] | None = None) -> None:
         """Let copies of iterators, and of tensors on accelerators, stand in for them, until all is brought
-        back, and what autograd knows be apart."""
+        back, and what autograd knows be apart, of views of weights where it is known what `stands` in for
+        those."""
         with plainly():
             others = self.apart.begin()
+            others |= {} if stands is None else self.apart.follow(stands)
         copies = {**self.iterators.of, **others, **self.brought.of}
         if copies:
             self.reach.lend(copies)
-
-    def follow(self, stands: Mapping[int, Tensor]) -> None:
-        """Let views of weights be of what stands in for these."""
-        with plainly():
-            views = self.apart.follow(stands)
-            if views:
-                self.reach.lend(views)
 
 
 class _Writes(TorchDispatchMode):

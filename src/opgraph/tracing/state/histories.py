@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opgraph.record.identity import identity
-from opgraph.tracing.fake.types import graded, gradient
+from opgraph.tracing.fake.types import graded, gradient, is_of_graph
 
 
 class Apart:
@@ -21,49 +21,57 @@ class Apart:
 
     def __init__(self, tensors: Iterable[Tensor], *, ends: bool = False) -> None:
         self._tensors, self._ends = list(tensors), ends
-        self._swapped: list[tuple[Tensor, Tensor]] = []
-        self._lent: list[Tensor] = []
+        self._begun: list[_Exchanged] = []
+        self._following: list[_Exchanged] = []
+        self._lent: dict[int, Tensor] = {}  # by the ids of those for which they are
 
     def begin(self) -> dict[int, Tensor]:
-        """From here on they have. Those that are to stand in, by the ids of those for which they are, where
-        torch exchanges nothing: it refers to one whose gradient is retained."""
-        viewed = {identity(base) for _, base in self._bases() if base is not None}
+        """From here on they have. What is to be put in the place of what, by its id, where torch exchanges
+        nothing: it refers to one whose gradient is retained."""
+        bases = self._bases()
+        viewed = {identity(base) for _, base in bases if base is not None}
 
         def alike(whole: Tensor) -> Tensor | None:
             if identity(whole) not in viewed and graded(whole, "grad_fn") is None:
                 return None
             return _alike(whole, ends=self._ends)
 
-        return self._exchange(self._bases(), alike)
+        self._begun, lent = self._exchanged(bases, alike)
+        return lent
 
     def follow(self, stands: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """From here on views of weights lead to what stands in for these, by their ids, and nobody asks
-        them for their own nodes, which would be made earlier than without a run. Those that are to stand
-        in, as of `begin`."""
+        """From here on views of weights lead to what stands in for these, by their ids. What is to be put
+        in the place of what, as of `begin`."""
+        for each in _back(self._following):
+            _forget(each)
 
         def led(weight: Tensor) -> Tensor | None:
-            stand = stands.get(identity(weight), weight)
+            stand = weight
+            while (further := stands.get(identity(stand), stand)) is not stand:
+                stand = further
             trained = graded(weight, "is_leaf") and graded(stand, "requires_grad")
-            if not trained or not _is_plain(weight) or weight.device.type != "cpu":
+            plain = _is_plain(weight) and weight.device.type == "cpu"
+            if stand is weight or not trained or not plain:
                 return None
             with torch.enable_grad():
                 return Same.apply(stand, False, weight.detach())  # noqa: FBT003
 
-        views = ((view, base) for view, base in self._bases() if base is not None)
-        return self._exchange(views, led)
+        views = ((v, w) for v, w in self._bases() if w is not None and is_of_graph(v))
+        self._following, lent = self._exchanged(views, led)
+        return lent
 
-    def _bases(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        return ((t, graded(t, "_base")) for t in self._tensors)
+    def _bases(self) -> list[tuple[Tensor, Tensor | None]]:
+        return [(t, graded(t, "_base")) for t in self._tensors]
 
-    def _exchange(
+    def _exchanged(
         self,
         tensors: Iterable[tuple[Tensor, Tensor | None]],
         alike: Callable[[Tensor], Tensor | None],
-    ) -> dict[int, Tensor]:
+    ) -> tuple[list[_Exchanged], dict[int, Tensor]]:
         """Let tensors, each with what it is a view of, have what is in others: in those that are `alike`,
-        or in views of such."""
+        or in views of such. Which do, and what is to be put in the place of what."""
         wholes: dict[int, Tensor | None] = {}
-        others: list[tuple[Tensor, Tensor]] = []
+        pairs: list[tuple[Tensor, Tensor]] = []
         for tensor, base in tensors:
             whole = tensor if base is None else base
             key = identity(whole)
@@ -73,24 +81,42 @@ class Apart:
             if other is not None and base is not None:
                 other = _viewed(tensor, other)
             if other is not None:
-                others.append((tensor, other))
-        swapped = [pair for pair in others if _swap(*pair)]
-        self._swapped += swapped
-        done = {identity(tensor) for tensor, _ in swapped}
-        lent = {identity(t): _dressed(other, t) for t, other in others if identity(t) not in done}
-        self._lent += lent.values()
-        return lent
+                pairs.append((tensor, other))
+        done: list[_Exchanged] = []
+        lent: dict[int, Tensor] = {}
+        for tensor, other in pairs:
+            hooks = _HOOKS.__get__(tensor)
+            if _swap(tensor, other):
+                done.append((tensor, other, hooks))
+                if hooks is not None:  # a table with which torch has nothing to do here
+                    _HOOKS.__set__(tensor, None)
+            else:
+                key = identity(tensor)
+                there = self._lent.get(key, tensor)
+                lent[identity(there)] = self._lent[key] = _dressed(other, tensor)
+        return done, lent
 
     def end(self) -> None:
         """They have what they had, but for a view whose gradient the forward had retained."""
-        over = self._lent
-        while self._swapped:
-            tensor, other = self._swapped.pop()
-            if _swap(tensor, other) or (_let_go(tensor) and _swap(tensor, other)):
-                over.append(other)
+        over = [*_back(self._following), *_back(self._begun), *self._lent.values()]
         for each in over:
             _forget(each)
-        self._lent = []
+        self._lent = {}
+
+
+_Exchanged = tuple[Tensor, Tensor, Any]
+"""A tensor, the one that has what was in it, and the table of its hooks."""
+_HOOKS: Any = vars(torch._C.TensorBase)["_backward_hooks"]
+
+
+def _back(exchanged: list[_Exchanged]) -> Iterator[Tensor]:
+    """Let tensors have what they had, the last first. What the others are then."""
+    while exchanged:
+        tensor, other, hooks = exchanged.pop()
+        if _HOOKS.__get__(tensor) is not hooks:
+            _HOOKS.__set__(tensor, hooks)
+        if _swap(tensor, other) or (_let_go(tensor) and _swap(tensor, other)):
+            yield other
 
 
 def _alike(tensor: Tensor, *, ends: bool) -> Tensor | None:
