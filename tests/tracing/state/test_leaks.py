@@ -231,6 +231,22 @@ def test_what_only_torch_holds_goes_by_itself(
     assert not [note for note in profile.model.notes if "fake tensor" in note]
 
 
+@pytest.mark.parametrize("anomaly", [False, True])
+@pytest.mark.parametrize(
+    "make", [lambda: nn.GRU(4, 4), lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU())]
+)
+def test_what_hooks_of_saved_tensors_gave_ends(
+    make: Callable[[], nn.Module], *, anomaly: bool
+) -> None:
+    """A backward that fails, as one that looks for what is no number, has it, and it leads to itself."""
+    model, before = make(), sum(type(each) is FakeTensor for each in gc.get_objects())
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    with torch.autograd.set_detect_anomaly(anomaly), hooks:
+        profile = opgraph.profile(model, torch.ones(2, 3, 4), mode="train", loss="sum")
+    assert not [note for note in profile.model.notes if "fake tensor" in note]
+    assert sum(type(each) is FakeTensor for each in gc.get_objects()) == before
+
+
 def test_an_error_keeps_none() -> None:
     class Fails(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -170,6 +170,8 @@ def _healed(left: Left, gradients: Left) -> tuple[list[str], list[str]]:
     went with these is gone."""
     healed: list[str] = []
     kept: list[str] = []
+    if _forget(_alive(left)):
+        gc.collect()
     for again in (False, True):
         things = _alive(left)
         if not things:
@@ -187,6 +189,21 @@ def _healed(left: Left, gradients: Left) -> tuple[list[str], list[str]]:
         if not _alive(left):
             return healed, []
     return healed, kept if healed or kept else ["something that Python does not show"]
+
+
+def _forget(left: list[Any]) -> bool:
+    """Let tensors lead to nothing: what a backward that failed did not come to may have them, as hooks of
+    saved tensors gave them, and nobody would end that. Whether any led somewhere."""
+    led = [
+        thing
+        for thing in left
+        if issubclass(type(thing), torch.Tensor)
+        and graded(thing, "_base") is None
+        and graded(thing, "grad_fn") is not None
+    ]
+    for thing in led:
+        thing.detach_()
+    return bool(led)
 
 
 def _alive(left: Left) -> list[Any]:
