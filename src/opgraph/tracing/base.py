@@ -59,7 +59,7 @@ from opgraph.tracing.fake.types import dress, graded, slots, true_types, unasked
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile, undistribute
 from opgraph.tracing.parts import parts_of, tensors_of
 from opgraph.tracing.state.guard import Guard, Stopped
-from opgraph.tracing.state.histories import Same
+from opgraph.tracing.state.histories import Same, unhooked
 from opgraph.tracing.state.leaks import leaks, modes_made
 from opgraph.tracing.state.process import cast_anew
 from opgraph.tracing.state.reach import Reach
@@ -297,6 +297,7 @@ def _recorded(
         recorder.capture.are_random(
             (t for n, t in named(module, args, kwargs) if n in stage.drawn), MADE_UP
         )
+    viewed = [stage.weights.name_of(weight) for weight in stage.guard.viewed()]
     result, error = recorder.run(lambda: run(recorder))
     if isinstance(error, Stopped):
         alive = recorder.release()
@@ -309,7 +310,8 @@ def _recorded(
     alive = recorder.release()
     stage.guard.settle(error)  # before there is a graph, which would be looked through, too
     graph = build(recorder, inputs, outputs)
-    notes = (*recorder.notes, *substitutes.remarks, *recorder.capture.notes, *_idle(graph))
+    idle = _idle(graph, {p.name for p in viewed if p is not None})
+    notes = (*recorder.notes, *substitutes.remarks, *recorder.capture.notes, *idle)
     if stage.mode is None and launched_in(graph):
         notes = (*notes, NOT_RUN)
     ungraded = recorder.ungraded or (recorder.differentiates and error is not None)
@@ -326,14 +328,17 @@ def _recorded(
     )
 
 
-def _idle(graph: Graph) -> Iterator[str]:
-    """What is to be said of a forward that got through and did no work that was to be expected."""
-    works = any(
-        n.parameters or n.target.startswith("torch.ops.higher_order") for n in graph.nodes
-    ) or any(k.flops for n in graph.nodes for k in n.kernels)
+def _idle(graph: Graph, viewed: set[str]) -> Iterator[str]:
+    """What is to be said of a forward that got through and did no work that was to be expected. What reads
+    a view of a parameter that was there before has no name for it."""
+    works = (
+        bool(viewed)
+        or any(n.parameters or n.target.startswith("torch.ops.higher_order") for n in graph.nodes)
+        or any(k.flops for n in graph.nodes for k in n.kernels)
+    )
     if graph.failed is not None or (works and graph.inputs):
         return
-    names = {p for n in graph.nodes for p in n.parameters}
+    names = viewed.union(p for n in graph.nodes for p in n.parameters)
     sizes = [(p.numel, p.name in names) for p in graph.parameters if p.kind == "parameter"]
     read, most = sum(size for size, used in sizes if used), sum(size for size, _ in sizes)
     if works and 2 * read >= most:
@@ -392,6 +397,7 @@ def staged(
         guard = Guard(guarded, modules, limit, ceiling, stand_in=not real, ends=trains)
         guard.begin()
         stack.callback(STANDING.clear)
+        stack.enter_context(unhooked())
         stack.callback(guard.restore)
         if current() is None:
             guard.say(kept_elsewhere(modules))

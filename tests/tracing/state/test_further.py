@@ -1235,6 +1235,14 @@ class Tied(nn.Module):
         return y * y.sum().item() if self.reads else y
 
 
+def test_a_weight_that_is_read_by_a_view_alone_is_read() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(8))
+    model.row = model.weight.view(1, 8)
+    model.forward = lambda x: x * model.row
+    assert not opgraph.profile(model, torch.ones(4, 8)).model.notes
+
+
 @pytest.mark.parametrize("how", ["fake", "real", "meta"])
 def test_a_step_costs_the_same_by_views_that_are_kept(how: str) -> None:
     x, found = torch.randn(2, 4), []
@@ -1284,6 +1292,40 @@ def test_hooks_at_what_had_some_before(mode: Any, *, result: bool) -> None:
     assert opgraph.profile(model, x, mode=mode).graph.failed is None
     assert model.head._backward_hooks is table
     model(x)
+
+
+class Reduces(nn.Module):
+    """Has a hook at the node of a weight, as FSDP does, for each of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(4, 4), 0
+        self.flat = torch.ones(4, 4, requires_grad=True)
+        self.head = self.flat.t()
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            made: Any = self.flat.expand_as(self.flat).grad_fn
+            made.next_functions[0][0].register_hook(self.count)
+        y = self.layer(x) @ self.head
+        return y * y.sum().item()
+
+    def count(self, *_: Any) -> None:
+        self.calls += 1
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_hooks_that_a_forward_puts_at_nodes_of_weights(mode: Any) -> None:
+    found = []
+    for profiles in (0, 2):
+        model, x = Reduces(), torch.ones(2, 4)
+        kept = model.head.grad_fn  # which has the weight's
+        for _ in range(profiles):
+            opgraph.profile(model, x, mode=mode)
+        model(x).sum().backward()
+        found.append(model.calls)
+        del kept
+    assert found == [1, 1]
 
 
 class Adapts(nn.Module):

@@ -9,8 +9,10 @@ import ctypes
 import functools
 import gc
 import inspect
+import io
 import itertools
 import logging.handlers
+import pickle
 import queue
 import random
 import sys
@@ -23,6 +25,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree as ET
+from xml.parsers.expat import ParserCreate
 
 import pytest
 import torch
@@ -426,3 +430,36 @@ def test_weak_references_that_led_to_nothing_before(weak: str, values: bool) -> 
     assert (held, list(table.items())) == before
     assert model.last() is None
     assert [each() for each in held] == [None, before[0][1](), None]
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_what_a_pickler_knows_is_as_before(values: bool) -> None:
+    """Later parts of a stream refer to what was in earlier ones."""
+    stream, names = io.BytesIO(), [[f"t{at}"] for at in range(9)]
+    pickler, steps = pickle.Pickler(stream), []
+    model = Using(lambda: (steps.append(0), pickler.dump(names[: len(steps)])), values)
+    for _ in range(2):
+        model(X)
+    opgraph.profile(model, X)
+    model(X)
+    stream.seek(0)
+    reader = pickle.Unpickler(stream)
+    assert [reader.load() for _ in range(3)] == [names[:1], names[:2], names[:3]]
+
+
+PARSERS: dict[str, Callable[[], Any]] = {
+    "pull": lambda: ET.XMLPullParser(["start"]),
+    "tree": ET.XMLParser,
+    "made in C": ParserCreate,
+}
+
+
+@pytest.mark.parametrize("kind", PARSERS)
+def test_parsers_of_xml_that_were_fed_before(kind: str) -> None:
+    """In some is a list with places where nothing is, which nobody can go through."""
+    parser = PARSERS[kind]()
+    feed = parser.Parse if kind == "made in C" else parser.feed
+    feed("<r>")
+    assert not opgraph.profile(Using(lambda: parser), X).model.notes
+    notes = opgraph.profile(Using(lambda: feed("<a/>")), X).model.notes
+    assert any("cannot be taken back" in note for note in notes)

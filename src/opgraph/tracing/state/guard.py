@@ -45,7 +45,7 @@ from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, Variables, pl
 from opgraph.tracing.state.devices import Brought
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.found import Found
-from opgraph.tracing.state.histories import SAME, Apart
+from opgraph.tracing.state.histories import SAME, Apart, unhooked
 from opgraph.tracing.state.imports import Imports
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.leaks import settle
@@ -610,6 +610,10 @@ class Guard:
                 ahead += [further for further, _ in node.next_functions]
         return ends, frees
 
+    def viewed(self) -> Collection[Tensor]:
+        """What there were views of before the run."""
+        return self._first.apart.viewed
+
     # Afterwards.
 
     def settle(self, error: BaseException | None = None) -> None:
@@ -856,7 +860,7 @@ def guarded(
             guard.unheard = "by a step that is not listened to, and not by the first, which is"
         guard.begin()
         try:
-            with guard.listening() if heard else guard.running():
+            with unhooked(), guard.listening() if heard else guard.running():
                 yield guard
         except Stopped as error:
             guard.settle(error)

@@ -3,14 +3,17 @@ or has hooks at it, torch forgets what it was, and there is no way back. So it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import _HookMixin
+from torch.utils.hooks import RemovableHandle
 
 from opgraph.record.identity import identity
+from opgraph.record.turns import is_mine, replaced
 from opgraph.tracing.fake.types import graded, gradient, is_of_graph
 
 
@@ -21,6 +24,7 @@ class Apart:
 
     def __init__(self, tensors: Iterable[Tensor], *, ends: bool = False) -> None:
         self._tensors, self._ends = list(tensors), ends
+        self.viewed: Collection[Tensor] = ()
         self._begun: list[_Exchanged] = []
         self._following: list[_Exchanged] = []
         self._lent: dict[int, Tensor] = {}  # by the ids of those for which they are
@@ -29,7 +33,8 @@ class Apart:
         """From here on they have. What is to be put in the place of what, by its id, where torch exchanges
         nothing: it refers to one whose gradient is retained."""
         bases = self._bases()
-        viewed = {identity(base) for _, base in bases if base is not None}
+        viewed = {identity(base): base for _, base in bases if base is not None}
+        self.viewed = viewed.values()
 
         def alike(whole: Tensor) -> Tensor | None:
             if identity(whole) not in viewed and graded(whole, "grad_fn") is None:
@@ -204,6 +209,27 @@ def _swap(one: Tensor, other: Tensor) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+@contextmanager
+def unhooked() -> Iterator[None]:
+    """Within, hooks may be put at autograd's nodes, and are none afterwards: a node that somebody's graph
+    has, as that of a weight, says of none that it has them, and a graph of before keeps it."""
+    plain: Any = vars(_HookMixin)["_register_hook"].__func__
+    handles: list[RemovableHandle] = []
+
+    def register(known: Any, hook: Any) -> Any:
+        found = plain(known, hook)
+        if is_mine():
+            handles.append(found[1])
+        return found
+
+    with replaced(_HookMixin, "_register_hook", staticmethod(register)):
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
 
 class Same(torch.autograd.Function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _frozen_importlib as importing
 import ctypes
 import functools
+import gc
 import sys
 import threading
 from collections import OrderedDict, defaultdict, deque
@@ -98,6 +99,16 @@ def loaded(name: str) -> Any:
     """The module of a name, if it is there."""
     module = sys.modules.get(name)
     return module if is_loaded(module) else None
+
+
+def referents(item: Any) -> list[Any]:
+    """What an object made in C has, but for lists with places where nothing is yet (the stack of a parser
+    of XML): who goes through one ends the process."""
+    return [
+        each
+        for each in gc.get_referents(item)
+        if type(each) is not list or len(gc.get_referents(each)) == len(each)
+    ]
 
 
 def is_of_links(held: Any) -> bool:

@@ -3,7 +3,6 @@ from the same place; those that cannot be copied are compared afterwards."""
 
 from __future__ import annotations
 
-import gc
 import itertools
 import warnings
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 from opgraph.record.identity import identity
 from opgraph.record.remarks import Remark
+from opgraph.tracing.state.holding import referents
 
 
 def is_iterator(cls: type) -> bool:
@@ -41,7 +41,7 @@ def waiting_code(item: Any) -> tuple[CodeType, dict[str, Any]] | None:
 def drawn_from(item: Any) -> tuple[Any, ...]:
     """What an iterator of Python's own goes through: lists, other iterators, functions."""
     if type(item) in _FRAMES:
-        return tuple(gc.get_referents(item))
+        return tuple(referents(item))
     return tuple(_flat(_reduced(item)))
 
 
@@ -52,9 +52,7 @@ class Copies:
         self._items = items
         self._before = [_place(item) for item in items]
         waiting = (item for item in items if type(item) in _FRAMES)
-        self._within = {
-            identity(item): [*map(identity, gc.get_referents(item))] for item in waiting
-        }
+        self._within = {identity(item): [*map(identity, referents(item))] for item in waiting}
         self.of: dict[int, Any] = {}
         with _unwarned():
             for item in items:
@@ -103,7 +101,7 @@ def _reduced(item: Any) -> tuple[Any, ...]:
             found: tuple[Any, ...] = item.__reduce__()
     except Exception:  # noqa: BLE001  (`pairwise`; all of itertools from Python 3.14 on)
         shown = (repr(item),) if type(item) is itertools.count else ()
-        return (*gc.get_referents(item), *shown)
+        return (*referents(item), *shown)
     return found
 
 
@@ -113,7 +111,7 @@ def _place(item: Any) -> tuple[Any, ...]:
         frame = getattr(item, f"{_FRAMES[type(item)]}_frame")
         if frame is None:
             return ()
-        through = (part for part in gc.get_referents(item) if _is_made_anew(type(part)))
+        through = (part for part in referents(item) if _is_made_anew(type(part)))
         return (frame.f_lasti, *frame.f_locals.values(), *chain.from_iterable(map(_place, through)))
     return tuple(_flat(_reduced(item)))
 

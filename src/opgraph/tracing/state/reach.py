@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import gc
 import io
 import random
 import sys
@@ -97,6 +96,7 @@ from opgraph.tracing.state.holding import (
     is_unready,
     kept_as,
     kinds_of,
+    referents,
     shown_in_c,
     slot_value,
     table_of,
@@ -476,7 +476,7 @@ class Reach(Found):
         for slot in slots:
             self._slot(slot, item)
         if had is not None or made is not None or goes is not None:
-            parts = [table, *(had or ())] if made is None else gc.get_referents(item)
+            parts = [table, *(had or ())] if made is None else referents(item)
             parts = [part for part in parts if identity(type(part)) in CONTAINERS or part is table]
             shows: Callable[[], bool] | None = None
             if made is not None:
@@ -487,7 +487,7 @@ class Reach(Found):
                 shows = functools.partial(says_the_same, goes, item, goes(item))
             self._of_c.append((item, had, parts, shows))
         if made is not None or (table is None and in_c):
-            self._look(gc.get_referents(item))
+            self._look(referents(item))
         if table is None and in_c and (says_all(cls) or says_nothing(cls)):
             self.stateful.append(item)
         if issubclass(cls, dict):  # others only say that they are one
@@ -650,7 +650,7 @@ class Reach(Found):
         elif issubclass(type(item), SimpleQueue):
             self._look(
                 chain.from_iterable(
-                    each if type(each) is list else (each,) for each in gc.get_referents(item)
+                    each if type(each) is list else (each,) for each in referents(item)
                 )
             )
         elif made_with(type(item), "set_result"):
@@ -713,7 +713,7 @@ class Reach(Found):
     def _shown(self, item: Any) -> None:
         """What an object shows and does not have itself: the dictionary behind a view of it."""
         self._own_table(item)
-        self._look(gc.get_referents(item))
+        self._look(referents(item))
 
     def _module_kept(self, item: ModuleType) -> None:
         """A module of Python's that somebody keeps: its attributes, and what those hold that code names."""
@@ -734,7 +734,7 @@ class Reach(Found):
         self._look((table_of(item),))
         self._named_slots(item)
         if issubclass(type(item), ctypes.py_object):
-            self._look(gc.get_referents(item))
+            self._look(referents(item))
         self._look(
             b for b in (behind,) if issubclass(type(b), Tensor) or is_numpys(type(b), "ndarray")
         )
@@ -1173,7 +1173,7 @@ class Reach(Found):
         self.caches.append((item, item.cache_info().currsize))
         self._look((item.__wrapped__,))
         linked = item.cache_parameters()["maxsize"] is not None
-        self._look(x for x in gc.get_referents(item) if not (linked and is_of_links(x)))
+        self._look(x for x in referents(item) if not (linked and is_of_links(x)))
 
     def _context(self, item: ContextVar[Any]) -> None:
         value = item.get(MISSING)
@@ -1366,7 +1366,7 @@ def _tables_of_threads(item: threading.local) -> list[dict[str, Any]]:
     mine = []
     if type(item).__init__ is object.__init__:
         mine.append(threading.local.__getattribute__(item, "__dict__"))
-    held = (list(part.items()) for part in gc.get_referents(item) if type(part) is dict)
+    held = (list(part.items()) for part in referents(item) if type(part) is dict)
     found = [(key, each) for part in held for key, each in part if type(each) is dict]
     if hosted():
         return [each for _, each in found]

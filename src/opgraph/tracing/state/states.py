@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import re
 from array import array
 from collections.abc import Callable
@@ -153,6 +154,8 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
         return partial(_said_back, item, item.__getstate__())
     if isinstance(item, torch.Generator):
         return partial(item.set_state, item.get_state())
+    if isinstance(item, (pickle.Pickler, pickle.Unpickler)):
+        return partial(_memo_back, item, item.memo.copy())
     if hasattr(item, "getstate"):
         return partial(_numbers_back, item, _own(item, "getstate")())
     if hasattr(item, "set_state"):
@@ -174,6 +177,12 @@ def _own(item: Any, name: str) -> Any:
 def _content_back(item: Any, before: Any) -> None:
     if _own(item, "__getitem__")(slice(None)) != before:
         _own(item, "__setitem__")(slice(None), before)
+
+
+def _memo_back(pickles: Any, before: dict[int, Any]) -> None:
+    """Let what pickles, or takes what was pickled, know what it knew: later parts refer to that."""
+    if pickles.memo.copy().keys() != before.keys():
+        pickles.memo = before
 
 
 def _numbers_back(item: Any, before: Any) -> None:
