@@ -447,6 +447,22 @@ def test_what_a_pickler_knows_is_as_before(values: bool) -> None:
     assert [reader.load() for _ in range(3)] == [names[:1], names[:2], names[:3]]
 
 
+def test_what_an_unpickler_knows_is_as_before() -> None:
+    stream, names = io.BytesIO(), [["a"], ["b"]]
+    pickler = pickle.Pickler(stream)
+    for at in range(9):
+        pickler.dump((names[at % 2], at))
+    stream.seek(0)
+    unpickler, found = pickle.Unpickler(stream), []
+    model = Using(lambda: found.append(unpickler.load()))
+    model(X)
+    opgraph.profile(model, X)
+    for _ in range(2):
+        model(X)
+    assert found == [(names[at % 2], at) for at in range(3)]
+    assert found[0][0] is found[2][0]
+
+
 PARSERS: dict[str, Callable[[], Any]] = {
     "pull": lambda: ET.XMLPullParser(["start"]),
     "tree": ET.XMLParser,

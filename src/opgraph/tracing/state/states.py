@@ -26,6 +26,7 @@ from opgraph.tracing.state.classes import (
     scripted_items,
 )
 from opgraph.tracing.state.effects import name_of, standard
+from opgraph.tracing.state.holding import are_alike as _is_same
 from opgraph.tracing.state.holding import shown_in_c
 from opgraph.tracing.state.loops import Waiting
 from opgraph.tracing.state.packages import is_closed
@@ -155,7 +156,10 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     if isinstance(item, torch.Generator):
         return partial(item.set_state, item.get_state())
     if isinstance(item, (pickle.Pickler, pickle.Unpickler)):
-        return partial(_memo_back, item, item.memo.copy())
+        pickles = isinstance(item, pickle.Pickler)
+        keeper: Any = (pickle.Pickler if pickles else pickle.Unpickler)(io.BytesIO())
+        keeper.memo = item.memo
+        return partial(_memo_back, item, keeper)
     if hasattr(item, "getstate"):
         return partial(_numbers_back, item, _own(item, "getstate")())
     if hasattr(item, "set_state"):
@@ -179,10 +183,12 @@ def _content_back(item: Any, before: Any) -> None:
         _own(item, "__setitem__")(slice(None), before)
 
 
-def _memo_back(pickles: Any, before: dict[int, Any]) -> None:
-    """Let what pickles, or takes what was pickled, know what it knew: later parts refer to that."""
-    if pickles.memo.copy().keys() != before.keys():
-        pickles.memo = before
+def _memo_back(pickles: Any, keeper: Any) -> None:
+    """Let what pickles, or takes what was pickled, know what it knew: later parts refer to that. A
+    `keeper` of the same kind has it, since one that takes can be given no dictionary."""
+    now, before = pickles.memo.copy(), keeper.memo.copy()
+    if now.keys() != before.keys() or not all(_is_same(now[key], before[key]) for key in now):
+        pickles.memo = keeper.memo
 
 
 def _numbers_back(item: Any, before: Any) -> None:
