@@ -1265,6 +1265,27 @@ def test_views_through_which_no_gradients_go(*, reads: bool) -> None:
     assert not any("table" in scope for scope in stepped)
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_hooks_behind_a_gradient_that_a_forward_puts_at_a_leaf(*, reads: bool) -> None:
+    class Optimizes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.latents = nn.Linear(4, 4), [torch.ones(4, requires_grad=True)]
+
+        def forward(self, x: Tensor) -> Tensor:
+            for leaf in (*self.latents, self.layer.bias):
+                leaf.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+            y = self.layer(x) * self.latents[0]
+            return y * y.sum().item() if reads else y
+
+    model, x = Optimizes(), torch.ones(2, 4)
+    for mode in ("infer", "train"):
+        opgraph.profile(model, x, mode=mode)  # type: ignore[arg-type]
+    (model.layer(x) * model.latents[0]).sum().backward()
+    assert model.latents[0].grad is not None
+    assert model.layer.bias.grad is not None
+
+
 class Listens(nn.Module):
     """Has a hook at a view, or at a result, for the time of a call."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import io
+import pickle
 import random
 import sys
 import threading
@@ -143,6 +144,7 @@ _FACTORY: Any = vars(defaultdict)["default_factory"]
 _OF_CLASSES = tuple(vars(type)[n] for n in ("__name__", "__qualname__", "__bases__"))
 OF_WORKERS = _MultiProcessingDataLoaderIter
 """What goes with what lies between processes, and cannot go back alone."""
+_PICKLE = pickle.Pickler, pickle.Unpickler
 SHARED_LOCK = ("SemLock", "_multiprocessing")
 """A lock of several processes, by the names of its class and its module."""
 _SHARED_CONDITION = ("Condition", "multiprocessing.synchronize")
@@ -488,7 +490,8 @@ class Reach(Found):
             self._of_c.append((item, had, parts, shows))
         if made is not None or (table is None and in_c):
             self._look(referents(item))
-        if table is None and in_c and (says_all(cls) or says_nothing(cls)):
+        c_alone = table is None and in_c
+        if (c_alone and (says_all(cls) or says_nothing(cls))) or issubclass(cls, _PICKLE):
             self.stateful.append(item)
         if issubclass(cls, dict):  # others only say that they are one
             self._dict(item)

@@ -33,8 +33,6 @@ _BEHIND: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("multiprocessing.queues", "Queue"): lambda q: q._closed,
     ("sqlite3", "Connection"): lambda c: (
         c.total_changes, c.in_transaction, c.row_factory, c.text_factory, c.isolation_level),
-    ("pyexpat", "xmlparser"): lambda p: p.CurrentByteIndex,
-    ("_ssl", "MemoryBIO"): lambda m: (m.pending, m.eof),
     ("_lsprof", "Profiler"): lambda p: (
         ANY if _is_on(p) else sum(each.callcount for each in p.getstats())),
     ("numba.typed.typedlist", "List"): lambda held: pickle.dumps(list(held)),

@@ -130,7 +130,8 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     if says is not None:
         return partial(unchanged, item, says, says(item))
     if hasattr(item, "digest"):
-        return partial(_fed, item.digest, item.digest())
+        digest = item.digest if item.digest_size else partial(item.digest, 16)  # of any length
+        return partial(_fed, digest, digest())
     if hasattr(item, "n_children_spawned"):
         return partial(_spawned, item, item.n_children_spawned)
     if hasattr(item, "create_decimal"):
@@ -156,10 +157,10 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     if isinstance(item, torch.Generator):
         return partial(item.set_state, item.get_state())
     if isinstance(item, (pickle.Pickler, pickle.Unpickler)):
-        pickles = isinstance(item, pickle.Pickler)
-        keeper: Any = (pickle.Pickler if pickles else pickle.Unpickler)(io.BytesIO())
-        keeper.memo = item.memo
-        return partial(_memo_back, item, keeper)
+        kept: Any = pickle.Pickler if isinstance(item, pickle.Pickler) else pickle.Unpickler
+        memo, keeper = kept.memo, kept(io.BytesIO())  # as no class below has it
+        memo.__set__(keeper, memo.__get__(item))
+        return partial(_memo_back, memo, item, keeper)
     if hasattr(item, "getstate"):
         return partial(_numbers_back, item, _own(item, "getstate")())
     if hasattr(item, "set_state"):
@@ -183,12 +184,12 @@ def _content_back(item: Any, before: Any) -> None:
         _own(item, "__setitem__")(slice(None), before)
 
 
-def _memo_back(pickles: Any, keeper: Any) -> None:
+def _memo_back(memo: Any, pickles: Any, keeper: Any) -> None:
     """Let what pickles, or takes what was pickled, know what it knew: later parts refer to that. A
     `keeper` of the same kind has it, since one that takes can be given no dictionary."""
-    now, before = pickles.memo.copy(), keeper.memo.copy()
+    now, before = memo.__get__(pickles).copy(), memo.__get__(keeper).copy()
     if now.keys() != before.keys() or not all(_is_same(now[key], before[key]) for key in now):
-        pickles.memo = keeper.memo
+        memo.__set__(pickles, memo.__get__(keeper))
 
 
 def _numbers_back(item: Any, before: Any) -> None:

@@ -96,7 +96,7 @@ class Looks:
             now = graded(tensor, name)
             if now is value:
                 continue
-            if name == "_backward_hooks" and type(now) is OrderedDict:
+            if name in _HOOKS and type(now) is OrderedDict:
                 now.clear()  # torch asks this table, which stays where autograd noted it
             if name == "retains_grad":
                 raise Left("forward had autograd retain the gradient of a tensor")
@@ -113,8 +113,9 @@ class Looks:
 LOOKS_BACK = Looks.history_back, Looks.needs_back, Looks.others_back, Looks.grad_back
 """The steps that tensors are brought back in behind their memory, each of all: a gradient is refused as
 long as it, or the tensor, is otherwise than before."""
-_OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
-_OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
+_HOOKS = "_backward_hooks", "_post_accumulate_grad_hooks"
+_OF_LEAVES = *_HOOKS, "grad_dtype"
+_OF_RESULTS = *_HOOKS, "retains_grad"
 """What else somebody may have told autograd of a tensor."""
 
 
