@@ -397,8 +397,8 @@ def staged(
         guard = Guard(guarded, modules, limit, ceiling, stand_in=not real, ends=trains)
         guard.begin()
         stack.callback(STANDING.clear)
-        stack.enter_context(unhooked())
         stack.callback(guard.restore)
+        stack.enter_context(unhooked())
         if current() is None:
             guard.say(kept_elsewhere(modules))
             undistribute(modules)
