@@ -30,8 +30,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import torch
+from PIL import Image
 from tests.tracing.state.using import Using
 from torch import Tensor, nn
+from torch.distributions import Normal
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import opgraph
@@ -478,3 +480,99 @@ def test_parsers_of_xml_that_were_fed_before(kind: str) -> None:
     assert not opgraph.profile(Using(lambda: parser), X).model.notes
     notes = opgraph.profile(Using(lambda: parser.feed("<a/>")), X).model.notes
     assert any("cannot be taken back" in note for note in notes)
+
+
+class Replaces:
+    """Stands in the place of a function, and counts."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls, self.numbers = function, 0, torch.Generator()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        torch.rand(1, generator=self.numbers)
+        return self.function(*args, **kwargs)
+
+    def method(self, *args: Any, **kwargs: Any) -> Any:
+        return self(*args, **kwargs)
+
+
+def _as_function(made: Replaces) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return made(*args, **kwargs)
+
+    return function
+
+
+PUT: dict[str, Callable[[Replaces], Any]] = {
+    "object": lambda made: made,
+    "method": lambda made: made.method,
+    "partial": functools.partial,
+    "function": _as_function,
+}
+
+
+@pytest.mark.parametrize("name", ["linear", "softmax"])
+@pytest.mark.parametrize("how", PUT)
+def test_what_stands_in_the_place_of_a_function(
+    monkeypatch: pytest.MonkeyPatch, how: str, name: str
+) -> None:
+    """One that torch's layer calls, and one that the forward names."""
+
+    class Names(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.softmax(self.layer(x), -1)
+
+    made = Replaces(getattr(nn.functional, name))
+    monkeypatch.setattr(nn.functional, name, PUT[how](made))
+    model = Names()
+    for options in OPTIONS:
+        before = made.numbers.get_state()
+        opgraph.profile(model, X, **options)
+        assert made.calls == 0
+        assert torch.equal(made.numbers.get_state(), before)
+
+
+@pytest.mark.parametrize("name", ["rsample", "__init__"])
+def test_a_function_in_the_place_of_a_method_of_what_a_forward_makes(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    class Draws(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Normal(x, 1.0).rsample()
+
+    calls, plain = [], getattr(Normal, name)
+    monkeypatch.setattr(
+        Normal, name, lambda *args, **kwargs: (calls.append(0), plain(*args, **kwargs))[1]
+    )
+    opgraph.profile(Draws(), X)
+    assert calls == []
+
+
+def test_handlers_of_the_root_logger_where_a_library_alone_logs() -> None:
+    class Counts(logging.Handler):
+        records = 0
+
+        def emit(self, _: Any) -> None:
+            self.records += 1
+
+    def quietly() -> None:
+        Image.open(io.BytesIO(file.getvalue())).load()
+
+    file, handler = io.BytesIO(), Counts()
+    Image.new("RGB", (4, 4)).save(file, "PNG")
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        opgraph.profile(Using(quietly), X)
+        assert handler.records == 0
+        quietly()
+        assert handler.records > 0
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)

@@ -44,7 +44,7 @@ from opgraph.tracing.state.holding import (
     slot_value,
     table_of,
 )
-from opgraph.tracing.state.packages import are_related, home_of, is_closed, is_opaque, parts_of
+from opgraph.tracing.state.packages import are_related, is_closed, is_opaque, is_put, parts_of
 
 _T = TypeVar("_T")
 _Within = list[tuple[dict[str, Any], str | None]]
@@ -103,15 +103,28 @@ def _looked_up(
     classes, changed, read = _through(values, names)
     libraries: list[Any] = [*closed, *classes]
     within += changed
-    put = [at for at in inside if type(at[0][at[1]]) is FunctionType]
-    put = [(table, name) for table, name in put if not is_closed(home_of(table[name]))]
+    methods = [(own, name) for own in map(vars, classes) for name in own.keys() & (names | _CALLED)]
+    put = [(table, name) for table, name in (*inside, *methods) if is_put(table[name])]
     inside += (
         (own, name)
         for own in map(vars, classes)
         for name in names & own.keys()
         if type(own[name]) is not FunctionType
     )
-    return (present, within, libraries, put, read), places + inside
+    return (present, within, libraries, put, read), places + inside + methods
+
+
+_CALLED = {
+    "__init__",
+    "__new__",
+    "__call__",
+    "__enter__",
+    "__exit__",
+    "__getitem__",
+    "__iter__",
+    "__len__",
+}
+"""Methods that are called without being named."""
 
 
 def _through(values: Iterable[Any], names: Collection[str]) -> tuple[list[type], _Within, _Read]:

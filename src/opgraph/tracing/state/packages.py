@@ -10,6 +10,7 @@ from importlib._bootstrap_external import _NamespacePath  # type: ignore[attr-de
 from itertools import chain
 from types import (
     FunctionType,
+    MethodType,
     ModuleType,
 )
 from typing import Any
@@ -138,6 +139,21 @@ def is_closed(name: str | None) -> bool:
     if type(name) is not str or name[:7] == "opgraph":
         return False
     return is_installed(name) or is_opaque(name) or name == _SENT
+
+
+def is_put(value: Any) -> bool:
+    """Whether what a library's module or class has is of a person's own, who put it in the place of what
+    was there: a function, a method, an object, a class."""
+    kind: Any = type(value)
+    if kind is MethodType:
+        return is_put(value.__func__) or is_put(value.__self__)
+    if kind is functools.partial:
+        return is_put(value.func)
+    if kind is FunctionType:
+        home = home_of(value)
+    else:
+        home = (value if issubclass(kind, type) else kind).__module__
+    return type(home) is str and not is_closed(home) and home.partition(".")[0] != "opgraph"
 
 
 def own_modules() -> list[str]:

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from contextvars import Context, ContextVar, copy_context
 from copy import copy
 from functools import partial
+from itertools import chain
 from multiprocessing.process import current_process
 from operator import attrgetter
 from typing import Any
@@ -39,6 +40,7 @@ from opgraph.record.turns import turn
 from opgraph.tracing.state.holding import MISSING, loaded, same_entries, table_of
 from opgraph.tracing.state.loops import around
 from opgraph.tracing.state.others import undisturbed
+from opgraph.tracing.state.packages import is_put
 from opgraph.tracing.state.randoms import Drawn, draw_on, drawn, drawn_by_python
 from opgraph.tracing.state.signals import SIGNALS, handle_by, handler_of, held
 from opgraph.tracing.state.speaking import (
@@ -451,15 +453,19 @@ def modes_around() -> list[Any]:
 
 def unnamed() -> Iterator[Any]:
     """What runs in a forward or a backward that no code of it has to name: hooks of everything, of
-    Python's collector of garbage, modes that are on, the loop of asyncio that runs, the thread and
-    the process where there is no other thread that keeps things in them, and the functions that operators
-    are made of in Python, as far as torch keeps them."""
+    Python's collector of garbage, modes that are on, the loop of asyncio that runs, what stands in the
+    place of torch's functions, handlers of loggers, the thread and the process where there is no other
+    thread that keeps things in them, and the functions that operators are made of in Python, as far as
+    torch keeps them."""
     yield from _HOOKS
     yield _saved_tensors()
     yield from gc.callbacks
     yield from modes_around()
     yield from around()
+    yield from _put_in_torch()
     if undisturbed():
+        loggers = (logging.root, *logging.root.manager.loggerDict.values())
+        yield from chain.from_iterable(vars(logger).get("handlers", ()) for logger in loggers)
         yield threading.current_thread()
         yield current_process()
     made, entries = list(OPDEFS.data.values()), list(singleton._data.values())
@@ -479,6 +485,26 @@ def unnamed() -> Iterator[Any]:
 _OF_OPERATORS: list[list[Any]] = [[], [], [], [], []]
 """Operators that are made in Python, what torch keeps of others, the lists there of functions that say what
 they give, and these as they were at the last look; and which of all are not torch's."""
+
+
+def _put_in_torch() -> list[Any]:
+    """What somebody put in the place of functions and classes of torch, which torch's own layers call."""
+    there = [v for module in _CALLED_BY_LAYERS for v in vars(module).values()]
+    ids = [*map(id, there)]
+    if _PUT[0] != ids:
+        _PUT[:] = ids, [at for at, value in enumerate(there) if is_put(value)]
+    return [there[at] for at in _PUT[1]]
+
+
+_CALLED_BY_LAYERS: tuple[Any, ...] = (
+    torch,
+    torch.nn.functional,
+    torch.nn,
+    torch.nn.init,
+    torch.nn.Module,
+)
+_PUT: list[list[int]] = [[], []]
+"""What all of these have, by ids, and where in it somebody's own is."""
 
 
 def _is_torchs(made: Any) -> bool:
