@@ -478,9 +478,15 @@ def staged(
 
 
 def _refuse_transformed(module: torch.nn.Module, example: Example) -> None:
-    """Raise `InputError` for tensors of a function that is transformed around the profile."""
+    """Raise `InputError` for tensors of a function that is transformed around the profile, and where a
+    transform lets nobody say which tensors want gradients."""
     if torch._C._functorch.maybe_current_level() is None:
         return
+    if not torch._C._functorch.get_inplace_requires_grad_allowed():
+        raise InputError(
+            "there is no profile within a function that torch.func transforms (vmap, grad)",
+            hint="profile the module before or after it, or one whose forward calls torch.func itself",
+        )
     given = tensors_in((example.args, dict(example.kwargs)))
     tensors = (*given, *tensors_of(module))
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):

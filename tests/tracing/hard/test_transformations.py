@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tests.tracing.hard.models import Function, X, agrees, profiled
 from torch.utils.checkpoint import checkpoint
@@ -34,6 +35,16 @@ def test_gradients_by_autograd_inside():
             return torch.autograd.grad(self.linear(x).sum(), x)[0]
 
     assert profiled(Function(run), X).totals.flops >= 2 * 4 * 8 * 8
+
+
+@pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.grad])
+def test_a_profile_within_a_transform_is_refused_in_a_sentence(transform):
+    def run(x):
+        opgraph.profile(torch.nn.Linear(8, 8), X)
+        return x.sum()
+
+    with pytest.raises(opgraph.InputError, match=r"within a function that torch\.func transforms"):
+        transform(run)(torch.ones(3))
 
 
 def test_inference_mode_inside():
