@@ -39,8 +39,10 @@ def test_gradients_by_autograd_inside():
 
 @pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.grad])
 def test_a_profile_within_a_transform_is_refused_in_a_sentence(transform):
+    model = torch.nn.Linear(8, 8)
+
     def run(x):
-        opgraph.profile(torch.nn.Linear(8, 8), X)
+        opgraph.profile(model, X)
         return x.sum()
 
     with pytest.raises(opgraph.InputError, match=r"within a function that torch\.func transforms"):
