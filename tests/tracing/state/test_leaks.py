@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.graph import register_multi_grad_hook
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
@@ -243,6 +244,30 @@ def test_what_hooks_of_saved_tensors_gave_ends(
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
     with torch.autograd.set_detect_anomaly(anomaly), hooks:
         profile = opgraph.profile(model, torch.ones(2, 3, 4), mode="train", loss="sum")
+    assert not [note for note in profile.model.notes if "fake tensor" in note]
+    assert sum(type(each) is FakeTensor for each in gc.get_objects()) == before
+
+
+def test_a_hook_at_several_results_keeps_none() -> None:
+    """It has their nodes, and they have it."""
+
+    class Notes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.norms = nn.Linear(4, 4), nn.Linear(4, 4), []
+            self.handle: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.handle is not None:
+                self.handle.remove()
+            h = self.one(x)
+            y: Tensor = self.two(h.relu())
+            if y.requires_grad:
+                self.handle = register_multi_grad_hook([h, y], self.norms.append)
+            return y
+
+    model, before = Notes(), sum(type(each) is FakeTensor for each in gc.get_objects())
+    profile = opgraph.profile(model, torch.ones(2, 4), mode="train")
     assert not [note for note in profile.model.notes if "fake tensor" in note]
     assert sum(type(each) is FakeTensor for each in gc.get_objects()) == before
 

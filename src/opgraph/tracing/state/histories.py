@@ -3,6 +3,7 @@ or has hooks at it, torch forgets what it was, and there is no way back. So it i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -213,9 +214,11 @@ def _swap(one: Tensor, other: Tensor) -> bool:
 
 @contextmanager
 def unhooked() -> Iterator[None]:
-    """Within, hooks may be put at autograd's nodes, and are none afterwards: a node that somebody's graph
-    has, as that of a weight, says of none that it has them, and a graph of before keeps it."""
+    """Within, hooks may be put at autograd's nodes and at tensors, and are none afterwards: a node that
+    somebody's graph has, as that of a weight, says of none that it has them, and a graph of before keeps
+    it; and a hook that has nodes, as one at several tensors, would keep what the run has made."""
     plain: Any = vars(_HookMixin)["_register_hook"].__func__
+    make = RemovableHandle.__init__
     handles: list[RemovableHandle] = []
 
     def register(known: Any, hook: Any) -> Any:
@@ -224,12 +227,23 @@ def unhooked() -> Iterator[None]:
             handles.append(found[1])
         return found
 
-    with replaced(_HookMixin, "_register_hook", staticmethod(register)):
+    def made(handle: RemovableHandle, *args: Any, **kwargs: Any) -> None:
+        make(handle, *args, **kwargs)
+        if sys._getframe(1).f_code is _AT_TENSORS and is_mine():
+            handles.append(handle)
+
+    with (
+        replaced(_HookMixin, "_register_hook", staticmethod(register)),
+        replaced(RemovableHandle, "__init__", made),
+    ):
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
+
+
+_AT_TENSORS = Tensor.register_hook.__code__
 
 
 class Same(torch.autograd.Function):
