@@ -84,6 +84,30 @@ def test_what_the_optimizer_keeps_is_there_from_the_beginning():
     assert written == ["aten.mul_", "aten.add_", "aten.add_"] * 2
 
 
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_weights_that_a_forward_unfreezes_are_updated(before, reads):
+    class Unfreezes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.one.requires_grad_(False)
+            self.two.bias.requires_grad_(before)
+
+        def forward(self, x):
+            self.one.requires_grad_(True)
+            y = self.two(self.one(x))
+            return y * y.sum().item() if reads else y
+
+    model = Unfreezes()
+    model.two.weight.requires_grad_(True)
+    profile = opgraph.profile(model, torch.ones(2, 4), mode="train", loss=torch.mean)
+    stepped = {p for n in profile.graph.nodes if n.phase == "optimizer" for p in n.parameters}
+    assert {"one.weight", "one.bias", "two.weight"} <= stepped
+    assert ("two.bias" in stepped) is before
+    assert not model.one.weight.requires_grad
+
+
 def test_frozen_weights_are_not_trained():
     """Without the gradients of the first layer, backward is half of a product; what is never used gets no
     gradient, whether it is frozen or not."""

@@ -25,12 +25,14 @@ from mmap import ACCESS_READ, mmap
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.sparse.linalg import aslinearoperator, cg
 from tests.tracing.state.using import Using
 from torch import Tensor, nn
 from torch.distributions import Normal
@@ -576,3 +578,56 @@ def test_handlers_of_the_root_logger_where_a_library_alone_logs() -> None:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
+
+
+COUNTS = np.zeros(3)
+
+
+class Operator:
+    """Counts among the globals, by methods that a library or Python calls."""
+
+    shape, dtype = (4, 4), np.dtype("float64")
+
+    def matvec(self, x: Any) -> Any:
+        COUNTS[0] += 1
+        return 2 * x
+
+    def write(self, text: str) -> int:
+        COUNTS[1] += 1
+        return len(text)
+
+    def flush(self) -> None:
+        COUNTS[2] += 1
+
+
+OPERATOR = Operator()
+USES: dict[str, Callable[[], Any]] = {
+    "solved": lambda: cg(aslinearoperator(OPERATOR), np.ones(4)),
+    "printed": lambda: print("a", file=cast("Any", OPERATOR), flush=True),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("values", [False, True])
+def test_methods_that_libraries_call_by_themselves(use: str, values: bool) -> None:
+    COUNTS[:] = 0
+    opgraph.profile(Using(USES[use], values), X)
+    assert not COUNTS.any()
+    USES[use]()
+    assert COUNTS.any()
+
+
+def test_what_stands_in_the_place_of_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Keeps:
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+
+        def write(self, text: str) -> int:
+            self.lines.append(text)
+            return len(text)
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr(sys, "stdout", Keeps())
+    opgraph.profile(Using(lambda: print("a")), X)  # noqa: T201
+    assert cast("Any", sys.stdout).lines == []

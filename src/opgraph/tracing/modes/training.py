@@ -4,7 +4,7 @@ Each is a capture (see `base`): what goes before is not recorded, what it return
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
@@ -250,6 +250,7 @@ class Training:
                 backward(scaled, start, keep=_is_of_others(scaled, recorder))
             behind_micro_batches(module, self._micro_batches)
             recorder.phase = "optimizer"
+            weights += _unfrozen(module, weights)
             reached = [w for w in weights if w.grad is not None]
             if weights and not reached:
                 recorder.notes += (_NONE_REACHED,)
@@ -448,6 +449,15 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
         without = "all of its weights are frozen" if any_ else "it has no weights"
         raise InputError(f"{type(module).__name__} cannot be trained: {without}")
     return list(found.values())
+
+
+def _unfrozen(module: nn.Module, known: Iterable[Tensor]) -> list[Tensor]:
+    """Parameters beside those that are trained which have a gradient by now: the forward let them want
+    one."""
+    seen = {id(weight) for weight in known}
+    parameters = (w for m in module.modules() for w in m._parameters.values() if w is not None)
+    unique = {id(w): w for w in parameters if w.requires_grad and id(w) not in seen}
+    return [w for w in unique.values() if w.grad is not None]
 
 
 def _has_gradient(weight: Tensor) -> bool:

@@ -454,9 +454,9 @@ def modes_around() -> list[Any]:
 def unnamed() -> Iterator[Any]:
     """What runs in a forward or a backward that no code of it has to name: hooks of everything, of
     Python's collector of garbage, modes that are on, the loop of asyncio that runs, what stands in the
-    place of torch's functions, handlers of loggers, the thread and the process where there is no other
-    thread that keeps things in them, and the functions that operators are made of in Python, as far as
-    torch keeps them."""
+    place of torch's functions or of standard output, handlers of loggers, the thread and the process where
+    there is no other thread that keeps things in them, and the functions that operators are made of in
+    Python, as far as torch keeps them."""
     yield from _HOOKS
     yield _saved_tensors()
     yield from gc.callbacks
@@ -466,6 +466,7 @@ def unnamed() -> Iterator[Any]:
     if undisturbed():
         loggers = (logging.root, *logging.root.manager.loggerDict.values())
         yield from chain.from_iterable(vars(logger).get("handlers", ()) for logger in loggers)
+        yield from (s for s in (sys.stdout, sys.stderr, sys.stdin) if is_put(s))
         yield threading.current_thread()
         yield current_process()
     made, entries = list(OPDEFS.data.values()), list(singleton._data.values())

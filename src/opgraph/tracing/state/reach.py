@@ -179,8 +179,14 @@ that the forward can reach them."""
 _Kept = tuple[Iterable[Any], str | None, int]
 """Things that somebody keeps, the package of whose classes objects are looked at, or None for all, and how
 deep."""
-_CALLED = frozenset("forward backward setup_context vjp jvp vmap right_inverse".split())
-"""Methods that torch calls by itself: of modules, and of functions that say how they are differentiated."""
+_CALLED = frozenset(
+    "forward backward setup_context vjp jvp vmap right_inverse "  # torch
+    "write writelines flush read readline readinto seek close "  # Python, of what stands in for a file
+    "f g h f_and_g g_prod callback_step callback_accept_step callback_reject_step "  # solvers
+    "matvec rmatvec matmat rmatmat".split()  # SciPy
+)
+"""Methods that libraries call by themselves of what they are given: of modules, of functions that say how
+they are differentiated, of streams, of equations and operators."""
 _GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
 """What code names that changes globals as entries of a dictionary."""
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
