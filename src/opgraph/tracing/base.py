@@ -482,17 +482,17 @@ def _refuse_transformed(module: torch.nn.Module, example: Example) -> None:
     transform lets nobody say which tensors want gradients."""
     if torch._C._functorch.maybe_current_level() is None:
         return
-    if not torch._C._functorch.get_inplace_requires_grad_allowed():
-        raise InputError(
-            "there is no profile within a function that torch.func transforms (vmap, grad)",
-            hint="profile the module before or after it, or one whose forward calls torch.func itself",
-        )
     given = tensors_in((example.args, dict(example.kwargs)))
     tensors = (*given, *tensors_of(module))
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
         raise InputError(
             "weights or inputs are tensors of torch.func (grad, vmap, jvp), which have no memory",
             hint="profile a module whose forward calls torch.func itself, from outside",
+        )
+    if not torch._C._functorch.get_inplace_requires_grad_allowed():
+        raise InputError(
+            "there is no profile within a function that torch.func transforms (vmap, grad)",
+            hint="profile the module before or after it, or one whose forward calls torch.func itself",
         )
 
 
