@@ -68,6 +68,62 @@ class Net(nn.Module):
 IMAGE = torch.randn(4, 8, 64, 64)
 
 
+@pytest.mark.parametrize(
+    ("options", "made"),
+    [({"tracer": "export"}, "export captures"), ({"inductor": True}, "TorchInductor makes")],
+)
+def test_what_is_measured_is_the_model_itself(options: dict[str, Any], made: str) -> None:
+    with pytest.raises(InputError, match=f"the model itself, and not what {made}"):
+        opgraph.measure(nn.Linear(2, 2), torch.ones(1, 2), **options)
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.other(torch.relu(self.one(x)))
+
+
+PRODUCTS = ("linear", "addmm", "mm")
+
+
+class Complex(nn.Module):
+    """One weight of complex numbers, and others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.spectrum = (
+            nn.Linear(32, 32),
+            nn.Parameter(torch.randn(17, dtype=torch.cfloat)),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(self.linear(x)) * self.spectrum)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (nn.Sequential(*(Residual() for _ in range(3))), {}),
+        (nn.Sequential(*(Residual() for _ in range(3))), {"checkpointing": True}),
+        (nn.Sequential(*(Residual() for _ in range(3))), {"micro_batches": 3}),
+        (Complex(), {"optimizer": "adamw"}),
+    ],
+)
+def test_what_is_measured_is_the_step_that_was_traced(
+    model: nn.Module, options: dict[str, Any]
+) -> None:
+    found = opgraph.measure(
+        model, torch.randn(8, 32), device="cpu", mode="train", steps=2, **options
+    )
+    graph, measured = found.graph, found.named_measurement().by_node
+    assert ("recompute" in {n.phase for n in graph.nodes}) == ("checkpointing" in options)
+    asked = (n for n in graph.nodes if n.kernels and (n.phase == "optimizer" or n.op in PRODUCTS))
+    assert [(n.op, n.phase) for n in asked if n.id not in measured] == []
+
+
 @pytest.mark.parametrize("mode", ["infer", "train"])
 def test_each_operator_is_on_its_node_and_the_model_as_it_was(mode: str) -> None:
     model = Net().train()

@@ -15,6 +15,7 @@ from opgraph.options.fields import OPTIMIZERS
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError, TraceError, first_line
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark, leave
 from opgraph.record.run import RunRecord
 from opgraph.results import Costed, Measured, Profile, load
 
@@ -77,14 +78,19 @@ def measured_profile(
     from opgraph.tracing.state.guard import COPYING, guarded
 
     asked = options or Options()
-    if asked.tracer not in ("auto", "eager"):
-        raise InputError(f"what runs is the model itself, and not what {asked.tracer} captures",
-                         hint="leave out the tracer")  # fmt: skip
+    if asked.inductor or asked.tracer not in ("auto", "eager"):
+        made = "TorchInductor makes of it" if asked.inductor else f"{asked.tracer} captures"
+        raise InputError(
+            f"what runs is the model itself, and not what {made}",
+            hint=f"leave out {'inductor' if asked.inductor else 'the tracer'}",
+        )
     where = place(device)
     asked = replace(asked, target=asked.target or _target(where))
     tell("tracing …")
     built, example = prepared(model, inputs, kwargs, asked)
     profile = complete(profile_model(built, example, asked))
+    notes = (note for note in profile.model.notes if isinstance(note, Remark))
+    leave(note for note in notes if note.code == "state")  # where the copy fails, too
     _refuse_what_does_not_fit(profile, where, asked.memory_limit)
     tell("making weights …")
     example = replace(example, beside=asked.called)

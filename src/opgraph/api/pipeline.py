@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -62,7 +63,7 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 missing = error  # which is told behind what else is wrong
         try:
             from opgraph.tracing.state.copies import ending
-            from opgraph.tracing.state.process import put_back
+            from opgraph.tracing.state.process import put_back, uncheckpointed
             from opgraph.tracing.state.reach import unheard
         except ModuleNotFoundError as error:
             if error.name != "torch":
@@ -71,7 +72,7 @@ def as_it_was(function: Callable[P, R]) -> Callable[P, R]:
                 return function(*args, **kwargs)  # without torch nothing is run
             except ModuleNotFoundError as error:
                 raise missing if error.name == "torch" else error from None
-        with put_back(modules_apart(), unheard(), ending()):
+        with uncheckpointed(), put_back(modules_apart(), unheard(), ending()):
             return function(*args, **kwargs)
 
     return called
@@ -87,9 +88,10 @@ def told(function: Callable[P, ProfileRecord]) -> Callable[P, ProfileRecord]:
                 found = function(*args, **kwargs)
             except BaseException as error:
                 said = getattr(error, "__notes__", ())
-                for remark in left:
-                    if remark not in said:
-                        error.add_note(remark)
+                with suppress(Exception):  # what a class makes of notes
+                    for remark in left:
+                        if remark not in said:
+                            error.add_note(remark)
                 raise
         more = [remark for remark in left if remark not in found.model.notes]
         return _noting(found, *more) if more else found
@@ -760,6 +762,7 @@ def _given(model: Model, inputs: Any, kwargs: Mapping[str, Any] | None) -> Examp
 
     with asking(inputs, kwargs):
         readings = _readings(model, inputs, dict(kwargs or {}))
+        readings = [(_replayable(example), note) for example, note in readings]
     if len(readings) == 1:
         return readings[0][0]
     from opgraph.tracing.eager import trace_fakes
@@ -768,6 +771,14 @@ def _given(model: Model, inputs: Any, kwargs: Mapping[str, Any] | None) -> Examp
         fits = (r for r in readings if trace_fakes(model, r[0])[-1].error is None)
         example, note = next(fits, (readings[0][0], ""))
     return replace(example, notes=(*filter(None, (note,)), *left))
+
+
+def _replayable(example: Example) -> Example:
+    """The same, whose iterators several runs may go through."""
+    from opgraph.tracing.state.iterators import replayable
+
+    args = tuple(map(replayable, example.args))
+    return replace(example, args=args, kwargs={n: replayable(a) for n, a in example.kwargs.items()})
 
 
 def _readings(model: Model, inputs: Any, kwargs: dict[str, Any]) -> list[tuple[Example, str]]:

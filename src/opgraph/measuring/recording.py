@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.checkpoint import checkpoint
 
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
@@ -29,6 +28,7 @@ from opgraph.record.run import RunRecord
 from opgraph.record.turns import runs, timed, untimed
 from opgraph.sources.weightless import uncompiled
 from opgraph.tracing.parts import parameters_of
+from opgraph.tracing.state.process import uncheckpointed
 
 _PROFILED = 5
 """Steps under the profiler at most; all others are timed alone."""
@@ -124,22 +124,6 @@ class _Scopes:
         self.open.clear()
         if (record_function.__enter__, record_function.__exit__) == self._heard:
             self._set(self._plain)
-
-
-@contextmanager
-def _uncheckpointed() -> Iterator[bool]:
-    """Within, what autograd saves is not kept by a checkpoint that is around. Whether one is."""
-    autograd, hooks = torch._C._autograd, []
-    while (top := autograd._top_saved_tensors_default_hooks(False)) is not None:  # noqa: FBT003
-        if top[0].__module__ != checkpoint.__module__:
-            break
-        hooks.append(top)
-        autograd._pop_saved_tensors_default_hooks()
-    try:
-        yield bool(hooks)
-    finally:
-        for each in reversed(hooks):
-            autograd._push_saved_tensors_default_hooks(*each)
 
 
 class Follower:
@@ -248,7 +232,7 @@ class Follower:
         if self._profile is None and not (first and self._training):
             mode = "train" if self._training else "infer"
             try:
-                with _uncheckpointed() as self._again:
+                with uncheckpointed() as self._again:
                     self._profile = self._trace(Example(args, kwargs), mode, self._optimizer)
             except OpgraphError as error:
                 self._failed = error  # which is no reason for the loop to end

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_map
 
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
@@ -22,8 +22,9 @@ from opgraph.sources.ranks import arrived
 from opgraph.tracing.base import Prepare, arguments
 from opgraph.tracing.eager import materialized, sized
 from opgraph.tracing.modes import generation
-from opgraph.tracing.modes.training import Training, backward, still_parts
+from opgraph.tracing.modes.training import Training, backward, has_gradient, still_parts
 from opgraph.tracing.state.copies import deep_copy
+from opgraph.tracing.state.iterators import restarted
 from opgraph.tracing.state.memory import free_bytes
 
 Run = Callable[[], Any]
@@ -85,7 +86,7 @@ def _placed(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
 
 
 def _there(inputs: Any, device: torch.device) -> Any:
-    return tree_map_only(Tensor, lambda t: t.to(device), inputs)
+    return tree_map(lambda x: x.to(device) if isinstance(x, Tensor) else restarted(x), inputs)
 
 
 def _training(
@@ -94,11 +95,13 @@ def _training(
     """A step of training: gradients of the loss, and a step of the optimizer with its state there."""
     how = Training(options.optimizer, options.checkpointed, options.loss, options.accumulation)
     args, kwargs = _there(how.prepare(module, args, kwargs, None), device)  # with labels made here
+    heard: list[Any] = []
+    how.checkpoint(module, heard)
     still = still_parts(module)
     module.train()
     for name, part in module.named_modules():
         part.training &= name not in still
-    weights = [w for w in module.parameters() if w.requires_grad and w.is_floating_point()]
+    weights = [w for w in module.parameters() if w.requires_grad and has_gradient(w)]
     if not weights:
         raise TraceError("all weights of the model are frozen: there is nothing to train")
     stepper = how.stepper(weights, "loop" if device.type == "cpu" else "foreach")
@@ -106,12 +109,14 @@ def _training(
 
     def ready(marks: Marks | None) -> Run:
         stepper.zero_grad(set_to_none=not options.accumulation)
-        given, named = _there((args, kwargs), device)
+        given = [_there((args, kwargs), device) for _ in range(options.micro_batches or 1)]
+        heard[:] = () if marks is None else (marks,)
 
         def run() -> Any:
-            loss = how.loss(module(*given, **named))
-            with nullcontext() if marks is None else marks.backward():
-                backward(scaler.scale(loss))
+            for batch, named in given:
+                loss = how.loss(module(*batch, **named))
+                with nullcontext() if marks is None else marks.backward():
+                    backward(scaler.scale(loss))
             if marks is not None:
                 marks.phase = "optimizer"
             scaler.step(stepper)

@@ -60,6 +60,7 @@ from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile,
 from opgraph.tracing.parts import parts_of, tensors_of
 from opgraph.tracing.state.guard import Guard, Stopped
 from opgraph.tracing.state.histories import Same, unhooked
+from opgraph.tracing.state.iterators import restarted
 from opgraph.tracing.state.leaks import leaks, modes_made
 from opgraph.tracing.state.process import cast_anew
 from opgraph.tracing.state.reach import Reach
@@ -538,7 +539,7 @@ def _stood_in(
     do their stand-ins."""
     made: Tensor
     if not isinstance(item, Tensor):
-        return item
+        return restarted(item)
     if identity(item) in memo:
         return memo[identity(item)]
     if is_spread(item) and current() is None:

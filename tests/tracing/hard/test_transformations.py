@@ -49,6 +49,22 @@ def test_a_profile_within_a_transform_is_refused_in_a_sentence(transform):
         transform(run)(torch.ones(3))
 
 
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_profile_within_a_checkpoint_is_no_part_of_it(mode):
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), torch.randn(4, 8)
+    flops, found = opgraph.profile(model, x, mode=mode).totals.flops, []
+
+    def segment(x):
+        found.append(opgraph.profile(model, x.detach(), mode=mode).totals.flops)
+        return model(x)
+
+    given = x.clone().requires_grad_()
+    checkpoint(segment, given, use_reentrant=False).sum().backward()
+    assert found == [flops, flops]
+    assert torch.equal(given.grad, torch.autograd.grad(model(given).sum(), given)[0])
+
+
 def test_inference_mode_inside():
     def run(self, x):
         with torch.inference_mode():

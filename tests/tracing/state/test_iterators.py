@@ -143,6 +143,41 @@ def test_what_takes_from_one_iterator_still_does() -> None:
         assert "cannot be taken back" in notes[0]
 
 
+class Summing(nn.Module):
+    """Adds what it takes from an iterator, one by one."""
+
+    def __init__(self, values: bool) -> None:
+        super().__init__()
+        self.linear, self.values = nn.Linear(4, 4), values
+
+    def forward(self, items: Iterator[torch.Tensor]) -> torch.Tensor:
+        total = torch.zeros(())
+        for item in items:
+            y = self.linear(item)
+            total = total + (y.sum() if not self.values or y.mean().item() < 100 else 0)
+        return total
+
+
+ROWS = [torch.randn(2, 4)] * 3
+GIVEN: dict[str, Callable[[], Iterator[torch.Tensor]]] = {
+    "list": lambda: iter(ROWS),
+    "map": lambda: map(torch.Tensor.clone, ROWS),
+    "generator": lambda: (row for row in ROWS),
+    "map over a generator": lambda: map(torch.Tensor.clone, (row for row in ROWS)),
+}
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("kind", GIVEN)
+def test_each_run_takes_all_that_an_iterator_gives(kind: str, values: bool) -> None:
+    model, rows = Summing(values), GIVEN[kind]()
+    profile = opgraph.profile(model, rows)
+    assert profile.totals.cost.flops == 3 * 2 * 2 * 4 * 4
+    left = list(rows)
+    gone = [r for r in profile.remarks if "took items from an iterator" in r]
+    assert (len(left), len(gone)) == ((0, 1) if "generator" in kind else (3, 0))
+
+
 def test_an_iterator_in_a_tuple_is_where_it_was() -> None:
     class Pairs(Draws):
         def forward(self, x: Tensor) -> Tensor:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+import threading
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import lru_cache
+from multiprocessing.pool import ThreadPool
 from types import ModuleType
 from typing import Any
 
@@ -49,6 +51,7 @@ def hidden() -> Iterator[Any]:
     """A module that no code names, so that it cannot be found from a forward."""
     module: Any = ModuleType(NAME)
     module.cache, module.list, module.queue, module.set = {"old": 1}, [1], deque([1]), {1}
+    module.ordered = OrderedDict(old=1)
     module.keeper, module.last = Keeper(), None
     module.weight, module.future = torch.ones(2, requires_grad=True), torch.futures.Future()
     module.table = lru_cache(lambda key: HELD[0])
@@ -91,6 +94,9 @@ def _by_gradient(module: Any, y: Tensor) -> None:
 PUT: dict[str, Callable[[Any, Tensor], Any]] = {
     "dict": lambda m, y: m.cache.update(new=y),
     "tuple": lambda m, y: m.cache.update(new=(y, (y + 1, 2))),
+    "key": lambda m, y: m.cache.update({y: "new"}),
+    "tuple as a key": lambda m, y: m.cache.update({("new", y): "new"}),
+    "ordered": lambda m, y: m.ordered.update(new=y),
     "list": lambda m, y: m.list.append(y),
     "deque": lambda m, y: m.queue.append(y),
     "set": lambda m, y: m.set.add(y),
@@ -104,6 +110,9 @@ PUT: dict[str, Callable[[Any, Tensor], Any]] = {
 SAID = {
     "dict": "was left in opgraph_hidden.cache, and taken out again",
     "tuple": "was left in opgraph_hidden.cache, and taken out again",
+    "key": "was left in opgraph_hidden.cache, and taken out again",
+    "tuple as a key": "was left in opgraph_hidden.cache, and taken out again",
+    "ordered": "was left in opgraph_hidden.ordered, and taken out again",
     "list": "was left in opgraph_hidden.list, and taken out again",
     "deque": "was left in opgraph_hidden.queue, and taken out again",
     "set": "was left in opgraph_hidden.set, and taken out again",
@@ -118,6 +127,8 @@ SAID = {
 def fakes(module: Any) -> list[Any]:
     held = [
         *module.cache.values(),
+        *module.cache,
+        *module.ordered.values(),
         *module.list,
         *module.queue,
         *module.set,
@@ -144,6 +155,31 @@ def test_who_keeps_a_fake_tensor(hidden: Any, put: str, fails: bool) -> None:
         {1},
     )
     assert hidden.table.cache_info().currsize == 0
+    assert hidden.ordered.popitem() == ("old", 1)
+
+
+def test_what_a_thread_of_before_keeps_is_found() -> None:
+    kept = threading.local()
+
+    def mean(x: Tensor) -> Tensor:
+        table: dict[int, Tensor] = kept.__dict__.setdefault("means", {})
+        return table.setdefault(x.shape[0], x.mean(0))
+
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.pool = nn.Linear(2, 2), ThreadPool(1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.layer(x)
+            return h + self.pool.map(mean, [h])[0]
+
+    model = Pooled()
+    with model.pool, torch.no_grad():
+        model(torch.ones(2, 2))
+        said = opgraph.profile(model, torch.ones(3, 2)).remarks
+        assert any("a fake tensor of the run was left in" in each for each in said)
+        assert type(model(torch.ones(3, 2))) is Tensor
 
 
 def test_tensors_that_do_not_say_what_made_them_hide_none(hidden: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from opgraph.sources.ranks import (
 )
 from opgraph.tracing.base import Capture, Runner, forward, taken
 from opgraph.tracing.capture.recorder import Recorder
+from opgraph.tracing.capture.scopes import ModuleCalls
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.types import is_its_own
 from opgraph.tracing.modes.loss import Loss, LossFunction, is_auto, loss_for, loss_of
@@ -124,6 +125,13 @@ WAYS = ("loop", "foreach", "fused")
 one kernel. Where nothing is asked for a CPU does the first, a GPU the second."""
 
 
+class _Hears(Protocol):
+    """Who hears of a run: in which phase it is, and which modules are called."""
+
+    phase: str
+    modules: ModuleCalls
+
+
 class Training:
     """One step of training: forward in training mode, backward through autograd from the loss, and a step
     of the optimizer. With `checkpointing`, "full" or "selective" (see `enable`), blocks keep their inputs
@@ -205,9 +213,8 @@ class Training:
             part.training = name not in self._still
         kept = _kept(self._optimizer)
         self._offloaded = is_offloaded(module.modules())
-        recorders: list[Recorder] = []
-        if self._checkpointing:
-            enable(module, partial(_again, recorders), self._checkpointing == "selective")
+        recorders: list[_Hears] = []
+        self.checkpoint(module, recorders)
         called = within(module, args, kwargs)
 
         def run(recorder: Recorder) -> Any:
@@ -275,6 +282,12 @@ class Training:
 
         with torch.enable_grad():
             return module.step(args, kwargs, self.loss, begin)
+
+    def checkpoint(self, module: nn.Module, heard: list[_Hears]) -> None:
+        """Let the blocks of a module be checkpointed, where that was asked for. Who hears of a run, if
+        anybody does, is told what runs again."""
+        if self._checkpointing:
+            enable(module, partial(_again, heard), self._checkpointing == "selective")
 
     def loss(self, result: Any) -> Tensor:
         """What is made small, of what the model returned."""
@@ -398,7 +411,7 @@ def _unscale(
         torch._amp_update_scale_(*scale, found, 2.0, 0.5, 2000)
 
 
-def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[..., Any]:
+def _again(heard: list[_Hears], function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that says, while it runs in the backward, that this is for the second time, and of which
     block: it is the block's forward, and no call that hooks would hear of."""
     inner, given = (
@@ -412,9 +425,9 @@ def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[
     )
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        recorder = recorders[0]
-        if recorder.phase != "backward":
+        if not heard or heard[0].phase != "backward":
             return function(*args, **kwargs)
+        recorder = heard[0]
         recorder.phase = "recompute"
         if block is not None:
             recorder.modules.enter(block)
@@ -435,7 +448,7 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
     copies: dict[int, Tensor] = {}
     for table in (m._parameters for m in module.modules()):
         for name, weight in table.items():
-            if weight is None or not _has_gradient(weight) or not weights.is_trainable(weight):
+            if weight is None or not has_gradient(weight) or not weights.is_trainable(weight):
                 continue
             if id(weight) not in found:
                 found[id(weight)] = weight
@@ -460,7 +473,8 @@ def _unfrozen(module: nn.Module, known: Iterable[Tensor]) -> list[Tensor]:
     return [w for w in unique.values() if w.grad is not None]
 
 
-def _has_gradient(weight: Tensor) -> bool:
+def has_gradient(weight: Tensor) -> bool:
+    """Whether a weight is of numbers that autograd differentiates by."""
     return bool(weight.is_floating_point() or weight.is_complex())
 
 

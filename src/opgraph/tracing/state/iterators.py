@@ -7,6 +7,7 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from itertools import chain
 from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import Any
@@ -25,7 +26,9 @@ def is_iterator(cls: type) -> bool:
 
 _HOMES = ("builtins", "itertools", "_collections", "collections", "array")
 """Where they are; those over deques name another module from Python 3.13 on."""
-_OF_TEE = (itertools.tee, getattr(itertools, "_tee_dataobject", None))
+_TEE: type = type(*itertools.tee((), 1))
+_READ = getattr(itertools, "_tee_dataobject", None)
+_OF_TEE = (_TEE, _READ)
 """What `tee` gives, and what these have in common: what was read and not all of them have passed."""
 _FRAMES = {GeneratorType: "gi", CoroutineType: "cr", AsyncGeneratorType: "ag"}
 """Functions that wait to go on, by how the attributes begin that have their code and their variables."""
@@ -79,11 +82,43 @@ class Copies:
         pairs = zip(self._items, self._before, strict=True)
         gone = [item for item, before in pairs if not _same(_place(item), before)]
         within = {part for item in gone for part in self._within.get(identity(item), ())}
+        ids = set(map(identity, gone))
+        read = (item for item in gone if type(item) is _READ)  # of what another has given
+        within.update(identity(each) for each in read if not ids.isdisjoint(_ids_behind(each)))
         for item in gone:
             if identity(item) not in within:
                 name = getattr(item, "__qualname__", type(item).__name__)
                 text = f"forward took items from an iterator ({name}): that cannot be taken back"
                 yield Remark("state", text)
+
+
+def replayable(item: Any) -> Any:
+    """An iterator that several runs may go through from where it is, by `restarted`: itself where it can be
+    copied, else one that keeps what was taken. Whatever is none is given back."""
+    if not (is_iterator(type(item)) and isinstance(item, Iterator)) or _copied(item) is not item:
+        return item
+    return itertools.tee(item, 1)[0]
+
+
+def restarted(item: Any) -> Any:
+    """A copy of an iterator of Python's own, which goes on from where it is; where there can be none, or it
+    is none, the same."""
+    if not is_iterator(type(item)):
+        return item
+    return copy(item) if type(item) is _TEE else _copied(item)
+
+
+def _copied(item: Any) -> Any:
+    return Copies([item]).of.get(identity(item), item)
+
+
+def _ids_behind(item: Any) -> Iterator[int]:
+    """The ids of the iterators from which one draws, and from which these do."""
+    waiting = [item]
+    for each in waiting:
+        behind = [part for part in _flat(tuple(referents(each))) if is_iterator(type(part))]
+        yield from map(identity, behind)
+        waiting += behind
 
 
 @contextmanager

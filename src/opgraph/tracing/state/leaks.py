@@ -24,6 +24,7 @@ from opgraph.record.errors import OpgraphError
 from opgraph.record.remarks import Remark
 from opgraph.record.turns import is_mine, replaced
 from opgraph.tracing.fake.types import graded, unasked
+from opgraph.tracing.state.holding import dict_class
 from opgraph.tracing.state.signals import Signalled
 
 _STEPS = 5
@@ -58,9 +59,12 @@ def settle(error: BaseException | None, older: Iterable[BaseException | None] = 
             _WHERE.__set__(each, None)  # whatever its class makes of being set something
             # The words of opgraph's own say what is to be said, and the first place is where it was.
             held = _HELD.__get__(each)
-            said = any(note.startswith(_HERE) for note in held.get("__notes__", ()))
+            notes = held.get("__notes__", [])
+            said = type(notes) is not list or any(
+                type(note) is str and note.startswith(_HERE) for note in notes
+            )
             if not said and not issubclass(type(each), (OpgraphError, Signalled)):
-                held.setdefault("__notes__", []).append(_HERE + "".join(passed).rstrip())
+                held["__notes__"] = [*notes, _HERE + "".join(passed).rstrip()]
         if issubclass(type(each), AttributeError) and issubclass(
             type(_OBJECT.__get__(each)), FakeTensor
         ):
@@ -112,11 +116,14 @@ def modes_made(modes: Modes) -> Iterator[None]:
 
 def leaks(heard: Callable[[], bool], modes: Modes) -> Iterator[Remark]:
     """What is to be said of fake tensors that live on after their run, and of symbols that lead to such.
-    `heard` says at little cost whether there may be any of its own mode, the first of `modes`."""
+    `heard` says at little cost whether there may be any of its own mode, the first of `modes`, but for what
+    threads made in which nobody heard it."""
 
     def alive() -> bool:
-        own, *others = (mode() is not None for mode in modes)
-        return any(others) or (own and heard())
+        own, *others = (mode() for mode in modes)
+        if any(mode is not None for mode in others):
+            return True
+        return own is not None and (getattr(own, "unheard", 0) > 0 or heard())
 
     if not modes or not alive():
         return
@@ -312,10 +319,12 @@ def _is_own(holder: Any) -> bool:
 
 
 def _remove(holder: Any, ids: set[int], spaces: set[int]) -> bool:
-    """Take some things out of a container that is there to be filled, and is none of these `spaces`."""
+    """Take some things out of a container that is there to be filled, and is none of these `spaces`: the
+    entries of a dictionary that they are in, or are the keys of."""
     if isinstance(holder, dict) and id(holder) not in spaces:
-        for key in [k for k, v in dict.items(holder) if id(v) in ids]:
-            dict.__delitem__(holder, key)
+        base = dict_class(holder)
+        for key in [k for k, v in dict.items(holder) if not ids.isdisjoint((id(k), id(v)))]:
+            base.__delitem__(holder, key)
     elif isinstance(holder, (list, deque)):
         rest = [item for item in holder if id(item) not in ids]
         holder.clear()

@@ -434,6 +434,21 @@ def _saved_tensors() -> Any:
     return torch._C._autograd._top_saved_tensors_default_hooks(False)  # noqa: FBT003
 
 
+@contextmanager
+def uncheckpointed() -> Iterator[bool]:
+    """Within, what autograd saves is not kept by a checkpoint that is around, which would compute again who
+    has called this, or end it. Whether one is."""
+    autograd, hooks = torch._C._autograd, []
+    while (top := _saved_tensors()) is not None and top[0].__module__ == "torch.utils.checkpoint":
+        hooks.append(top)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield bool(hooks)
+    finally:
+        for each in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(*each)
+
+
 _HOOKS = [
     table
     for of in (torch.nn.Module, torch.optim.Optimizer)

@@ -299,6 +299,7 @@ class Reach(Found):
         """Look at what libraries keep, when all that is the model's was."""
         self._own, tells = False, self.tells_fakes
         self._lent_by_held()
+        self._follow_beside()
         while self._theirs:
             self._look(self._theirs.pop())
             self._follow()
@@ -373,6 +374,29 @@ class Reach(Found):
                 break
             self._follow()
         self.tells_fakes = tells
+
+    def _follow_beside(self) -> None:
+        """Look at what methods of a person's own classes that no code names, which a library may call, have
+        among their globals, around them and as attributes, and so on of functions there. Of what these do
+        to libraries nothing is looked at."""
+        seen: set[int] = set()
+        while True:
+            found: list[Any] = []
+            waiting = self._wanted.unnamed()
+            while waiting:
+                item = waiting.pop()
+                if type(item) is not FunctionType:
+                    found.append(item)
+                elif identity(item) not in seen and not is_closed(module_of(item.__globals__)):
+                    seen.add(identity(item))
+                    space, says = item.__globals__, look_at(item)
+                    self._functions.append((item, says))
+                    waiting += (space[name] for name in named_in(says[0]).all & space.keys())
+                    waiting += says[1], says[2], item.__dict__, *(item.__closure__ or ())
+            self._look(v for v in found if not issubclass(type(v), (type, ModuleType)))
+            if not self._waiting:
+                break
+            self._follow()
 
     def _found(self) -> Iterator[Any]:
         """What code finds that does not name it: a person's classes below those that were found since, and

@@ -44,6 +44,10 @@ class Wanted:
             self._others[name] += methods[name]
         return [method for name in wanted for method in methods[name]]
 
+    def unnamed(self) -> list[Any]:
+        """The functions that nobody wants."""
+        return [f for found in self._others.values() for f in found if type(f) is FunctionType]
+
 
 def all_in(space: Mapping[str, Any]) -> list[Any]:
     """The functions and classes of a module, given its globals."""
