@@ -77,6 +77,23 @@ def test_what_is_measured_is_the_model_itself(options: dict[str, Any], made: str
         opgraph.measure(nn.Linear(2, 2), torch.ones(1, 2), **options)
 
 
+class Drawing(nn.Module):
+    """Takes a number from a generator, which nobody can copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.numbers = nn.Linear(2, 2), (float(n) for n in range(100))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * next(self.numbers)
+
+
+def test_what_is_left_behind_is_said_where_the_copy_fails() -> None:
+    with pytest.raises(TraceError, match="cannot be copied") as raised:
+        opgraph.measure(Drawing(), torch.ones(1, 2), device="cpu")
+    assert any("took items from an iterator" in note for note in raised.value.__notes__)
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
