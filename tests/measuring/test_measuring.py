@@ -77,6 +77,38 @@ def test_what_is_measured_is_the_model_itself(options: dict[str, Any], made: str
         opgraph.measure(nn.Linear(2, 2), torch.ones(1, 2), **options)
 
 
+class Memory:
+    """Grows with each call."""
+
+    def __init__(self, lock: object = None) -> None:
+        self.rows, self.lock = [torch.ones(2)], lock
+
+
+class Reading(nn.Module):
+    """Changes its arguments in place, and takes no more than a call's rows."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.table, self.most = nn.Embedding(3, 2), most
+
+    def forward(self, ids: torch.Tensor, memory: Memory) -> torch.Tensor:
+        ids += 1
+        memory.rows.append(self.table(ids.clone()).detach())
+        if len(memory.rows) > self.most:
+            raise ValueError("too many")
+        return self.table(ids.clone()) + memory.rows[0]
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_each_step_has_the_arguments_that_were_given(mode: str) -> None:
+    ids, memory, locked = torch.tensor([0, 1]), Memory(), Memory(threading.Lock())
+    opgraph.measure(Reading(2), (ids, memory), mode=mode, device="cpu", steps=3)
+    assert (ids.tolist(), len(memory.rows)) == ([0, 1], 1)
+    found = opgraph.measure(Reading(99), (ids, locked), mode=mode, device="cpu", steps=3)
+    assert [n for n in found.record.notes if "an argument cannot be copied (Memory)" in n]
+    assert len(locked.rows) == 1
+
+
 class Drawing(nn.Module):
     """Takes a number from a generator, which nobody can copy."""
 

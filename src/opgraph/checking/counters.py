@@ -212,7 +212,7 @@ def _both(counter: Counter, module: nn.Module, example: Example) -> tuple[Count,
     known = sum(p.numel() for p in parameters_of(module))
     asked = count.parameters not in (None, known)
     apart = separated(module) if asked else None
-    return count, apart and _counted(counter, apart, args, kwargs).parameters, spent
+    return count, apart and _counted(counter, apart, *arguments(example, None)).parameters, spent
 
 
 def _counted(

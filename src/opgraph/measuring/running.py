@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -76,7 +77,11 @@ def measured(
         run_of(plain, traced, device, fixed=steps is not None),
         **_thinned(looked), held=looked.held, peak_nodes=looked.peak_nodes,
     )  # fmt: skip
-    return replace(found, notes=(*found.notes, *run_otherwise(profile, step.module)))
+    shared = (
+        f"an argument cannot be copied ({cls.__qualname__}): each step gets it as the last one has left it"
+        for cls in sorted(step.shared, key=attrgetter("__qualname__"))
+    )
+    return replace(found, notes=(*found.notes, *run_otherwise(profile, step.module), *shared))
 
 
 def watched() -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
@@ -24,7 +24,7 @@ from opgraph.tracing.eager import materialized, sized
 from opgraph.tracing.modes import generation
 from opgraph.tracing.modes.training import Training, backward, has_gradient, still_parts
 from opgraph.tracing.state.copies import deep_copy
-from opgraph.tracing.state.iterators import restarted
+from opgraph.tracing.state.iterators import is_iterator
 from opgraph.tracing.state.memory import free_bytes
 
 Run = Callable[[], Any]
@@ -34,10 +34,12 @@ _GENERATING: dict[str, Prepare] = {"prefill": generation.prefill, "decode": gene
 @dataclass(frozen=True)
 class Step:
     """A step that can be run again and again: `ready` prepares one, which is not measured, and gives what
-    runs it. `module` is a copy of the model's, or made anew: the model itself is left alone."""
+    runs it. `module` is a copy of the model's, or made anew: the model itself is left alone. `shared` are
+    the classes of arguments that cannot be copied: a step gets them as the last one has left them."""
 
     module: nn.Module
     ready: Callable[[Marks | None], Run]
+    shared: set[type]
 
 
 def step_of(model: Model, example: Example, options: Options, device: torch.device) -> Step:
@@ -47,19 +49,18 @@ def step_of(model: Model, example: Example, options: Options, device: torch.devi
     """
     whole = materialized(model, options.memory_limit or free_bytes() / 2**30)
     module = _placed(sized(whole, example), model, device)
-    args, kwargs = arguments(example, None)
-    args, kwargs = _there((args, kwargs), device)
+    shared: set[type] = set()
+    give = partial(_given, model.module, device, shared)
     if options.mode == "train":
-        return Step(module, _training(module, args, kwargs, options, device))
+        return Step(module, _training(module, example, options, device, give), shared)
     module.eval()
     prepare: Prepare | None = _GENERATING.get(options.mode)
 
     def ready(_: Marks | None) -> Run:
-        # In containers of its own, from which it may take things:
-        given: tuple[Any, Any] = _there((args, kwargs), device)
-        if prepare is not None:  # a cache grows while it is read
+        given = give(example)
+        if prepare is not None:
             with torch.no_grad():
-                given = prepare(module, *deepcopy(given), None)
+                given = prepare(module, *given, None)
 
         def run() -> Any:
             with torch.no_grad():
@@ -67,7 +68,7 @@ def step_of(model: Model, example: Example, options: Options, device: torch.devi
 
         return run
 
-    return Step(module, ready)
+    return Step(module, ready, shared)
 
 
 def _placed(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
@@ -85,16 +86,41 @@ def _placed(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
     return module.to(device)
 
 
-def _there(inputs: Any, device: torch.device) -> Any:
-    return tree_map(lambda x: x.to(device) if isinstance(x, Tensor) else restarted(x), inputs)
+_Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def _given(whole: nn.Module, device: torch.device, shared: set[type], example: Example) -> _Given:
+    """The arguments of one step, which may change them: containers, tensors, iterators and objects of its
+    own. Those of the `shared` classes cannot be copied; nor is the model, where one leads to it."""
+    args, kwargs = arguments(example, None)
+    leaves = zip(
+        tree_leaves((example.args, dict(example.kwargs))), tree_leaves((args, kwargs)), strict=True
+    )
+    memo: dict[int, Any] = {id(whole): whole} | {id(t): own for t, own in leaves if own is not t}
+
+    def own(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            return item.to(device)
+        if is_iterator(type(item)):  # it goes on from where it was already
+            return item
+        try:
+            return deep_copy(item, memo)
+        except Exception:  # noqa: BLE001  (objects may answer as they like)
+            shared.add(type(item))
+            return item
+
+    made: _Given = tree_map(own, (args, kwargs))
+    return made
 
 
 def _training(
-    module: nn.Module, args: Any, kwargs: Any, options: Options, device: torch.device
-) -> Callable[[Marks | None], Run]:
+    module: nn.Module, example: Example, options: Options, device: torch.device,
+    give: Callable[[Example], _Given],
+) -> Callable[[Marks | None], Run]:  # fmt: skip
     """A step of training: gradients of the loss, and a step of the optimizer with its state there."""
     how = Training(options.optimizer, options.checkpointed, options.loss, options.accumulation)
-    args, kwargs = _there(how.prepare(module, args, kwargs, None), device)  # with labels made here
+    args, kwargs = how.prepare(module, *give(example), None)  # with labels made here
+    labelled = replace(example, args=args, kwargs=kwargs)
     heard: list[Any] = []
     how.checkpoint(module, heard)
     still = still_parts(module)
@@ -109,7 +135,7 @@ def _training(
 
     def ready(marks: Marks | None) -> Run:
         stepper.zero_grad(set_to_none=not options.accumulation)
-        given = [_there((args, kwargs), device) for _ in range(options.micro_batches or 1)]
+        given = [give(labelled) for _ in range(options.micro_batches or 1)]
         heard[:] = () if marks is None else (marks,)
 
         def run() -> Any:

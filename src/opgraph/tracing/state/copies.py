@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -26,6 +26,8 @@ from opgraph.tracing.state.leaks import settle
 from opgraph.tracing.state.others import alone
 from opgraph.tracing.state.reach import Reach
 
+T = TypeVar("T")
+
 
 def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A copy of a module, with what stands in its place for what `memo` has. It ends as the innermost
@@ -34,11 +36,11 @@ def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     return deep_copy(module, memo) if known is None else known.once_more(memo)
 
 
-def deep_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A copy of a module that is the caller's own. Of a result that it keeps the copy has the values alone:
-    torch copies no history."""
+def deep_copy(item: T, memo: dict[int, Any] | None = None) -> T:
+    """A copy of a module, or of anything, that is the caller's own. Of a result that it keeps the copy has
+    the values alone: torch copies no history."""
     with _WithoutHistory():
-        return copy.deepcopy(module, memo)
+        return copy.deepcopy(item, memo)
 
 
 class _WithoutHistory(TorchFunctionMode):
