@@ -43,6 +43,32 @@ def test_a_warm_model_has_no_break_where_a_cold_one_has() -> None:
     assert model.table is None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{"tracer": "dynamo"}, {"inductor": True}])
+def test_a_warm_up_compiles_nothing_of_the_model_s(how) -> None:
+    shapes: list[list[int]] = []
+
+    def backend(module, given):
+        shapes.append([each.dim() if isinstance(each, torch.Tensor) else -1 for each in given])
+        return module.forward
+
+    class Compiled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.inner = torch.compile(self.layer.forward, backend=backend)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x).relu()
+
+    model = Compiled()
+    opgraph.profile(model, torch.ones(8, 4), warm_up=True, **how)
+    assert shapes == []
+    model(torch.ones(2, 4))
+    assert len(shapes) == 1
+    assert -1 not in shapes[0]  # of sizes that were not seen to change
+
+
 class HalfMade(nn.Module):
     """Remembers that it has begun before it is known whether it gets through."""
 

@@ -456,7 +456,7 @@ def staged(
         if warm_up:
             before = Reach.of([module])
             try:
-                with guard.listening(), Pointers(guard.asked):
+                with guard.listening(), Pointers(guard.asked), compiling("force_eager"):
                     module(*args, **kwargs)
             except BaseException as error:  # what is wrong will show again, with a reason
                 if guard.interrupted(error):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 from collections.abc import Callable
 from pickle import dumps, load
@@ -139,6 +140,31 @@ def test_a_check_for_tied_weights_is_answered(tied: bool) -> None:
     for warm_up in (False, True):
         profile = opgraph.profile(Checks(), torch.ones(2, 4), warm_up=warm_up)
         assert profile.totals.flops == (1 if tied else 2) * 2 * 2 * 4 * 4
+
+
+LIBRARY = ctypes.CDLL(None)
+CLEAR = LIBRARY.bzero if hasattr(LIBRARY, "bzero") else None
+for each in filter(None, (CLEAR,)):
+    each.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+@pytest.mark.skipif(CLEAR is None, reason="a function of POSIX")
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_a_function_of_c_reads_what_is_there(mode: str, held: bool) -> None:
+    class Clears(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            clear = CLEAR if held else LIBRARY.bzero
+            clear(y.data_ptr(), y.numel() * y.element_size())
+            return y
+
+    profile = opgraph.profile(Clears(), torch.ones(2, 4), mode=mode)
+    assert any("read by its address" in remark for remark in profile.remarks)
 
 
 @pytest.mark.parametrize("what", ["result", "weight", "input", "table"])

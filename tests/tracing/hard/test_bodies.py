@@ -92,3 +92,48 @@ def test_a_branch_that_nothing_decides_is_the_costlier_one_with_a_remark() -> No
     found = profile(lambda m, x: torch.cond(x.sum() > 0, m, lambda y: m(m(y)), (x,)))
     assert found.totals.flops == 2 * ROWS * ROW
     assert found.model.notes == ("torch.cond is counted with the branch that has more FLOPs",)
+
+
+@torch.compiler.nested_compile_region
+def region(x: Tensor, weight: Tensor) -> Tensor:
+    return x @ weight
+
+
+BODIES: dict[str, tuple[Callable[[Any, Tensor], object], int]] = {
+    "cond": (lambda m, x: torch.cond(x.sum() > 0, m, lambda y: m(y) + 1, (x,)), 1),
+    "cond with the dearer branch last": (
+        lambda m, x: torch.cond(x.sum() > 0, m, lambda y: m(m(y)), (x,)), 2),
+    "weights as operands": (
+        lambda m, x: torch.cond(x.sum() > 0, torch.matmul, lambda y, w: y @ w + 1, (x, m.weight)), 1),
+    "scan": (lambda m, x: scan(lambda c, y: (c + 1, m(y) + c), x[0] * 0, x)[1], 1),
+    "map": (torch_map, 1),
+    "while_loop": (
+        lambda m, x: while_loop(
+            lambda i, _: i < 2, lambda i, y: (i + 1, m(y)), (torch.tensor(0), x))[1], 2),
+    "region": (lambda m, x: region(x, m.weight), 1),
+}  # fmt: skip
+"""Bodies, and how often all rows go through the layer."""
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_gradients_go_through_bodies(kind: str) -> None:
+    """A layer before, one within, and one behind: of each but the first, gradients of weights and of what
+    it was given."""
+    run, times = BODIES[kind]
+    model = nn.Sequential(nn.Linear(4, 4), Layer(run), nn.Linear(4, 4))
+    found = opgraph.profile(model, torch.ones(ROWS, 4), mode="train")
+    flops = {
+        phase: sum(n.flops for n in found.graph.nodes if n.phase == phase)
+        for phase in ("forward", "backward")
+    }
+    whole = ROWS * ROW
+    assert flops == {"forward": (2 + times) * whole, "backward": (1 + 2 * times + 2) * whole}
+    assert {n.scope for n in found.graph.nodes if n.phase == "optimizer"} == {"0", "1.layer", "2"}
+
+
+@pytest.mark.parametrize("tracer", ["export", "dynamo"])
+@pytest.mark.parametrize("kind", [k for k in BODIES if k != "region"])
+def test_bodies_are_captured(kind: str, tracer: str) -> None:
+    run, times = BODIES[kind]
+    found = opgraph.profile(Layer(run), torch.ones(ROWS, 4), tracer=tracer)
+    assert found.totals.flops == times * ROWS * ROW

@@ -65,6 +65,41 @@ def test_a_profile_within_a_checkpoint_is_no_part_of_it(mode):
     assert torch.equal(given.grad, torch.autograd.grad(model(given).sum(), given)[0])
 
 
+class Routed(torch.nn.Module):
+    """Drops numbers, and sends each row to one of two layers by what is left of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.route = torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x):
+        x = self.drop(x)
+        chosen, out = self.route(x).argmax(-1), torch.zeros_like(x)
+        for i, layer in enumerate(self.layers):
+            rows = torch.where(chosen == i)[0]
+            out = out.index_add(0, rows, layer(x[rows]))
+        return out
+
+
+def test_what_a_checkpoint_runs_again_draws_the_same_numbers():
+    model = torch.nn.Sequential(Routed(), Routed())
+    for _ in range(3):
+        profile = opgraph.profile(model, torch.randn(64, 8), mode="train", checkpointing=True)
+        assert any("nonzero" in remark for remark in profile.remarks)  # on real tensors
+        assert "recompute" in {node.phase for node in profile.graph.nodes}
+
+
+def test_a_type_of_types_is_said_within_a_forward():
+    def run(self, x):
+        def of(kind: type[torch.nn.Module]):
+            return next(part for part in self.children() if isinstance(part, kind))
+
+        return of(torch.nn.Linear)(x)
+
+    agrees(Function(run), X)
+
+
 def test_inference_mode_inside():
     def run(self, x):
         with torch.inference_mode():

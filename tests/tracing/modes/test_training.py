@@ -362,6 +362,24 @@ def test_no_flops_of_a_step_belong_to_the_root(name, tokens, way):
         assert len(owners) == sum(n.phase == "optimizer" for n in graph.nodes)
 
 
+def test_a_model_of_ones_own_that_makes_a_criterion_is_trained():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def init_criterion(self):
+            return nn.CrossEntropyLoss()
+
+        def forward(self, x):
+            return self.layer(x)
+
+    model = Own()
+    profile = opgraph.profile(model, torch.ones(2, 4), mode="train")
+    assert "backward" in {n.phase for n in profile.graph.nodes}
+    assert not hasattr(model, "args")
+
+
 @pytest.mark.parametrize("blocks", [2, 3])
 def test_what_is_computed_again_stands_in_its_block(blocks):
     model = nn.ModuleDict({"layers": nn.ModuleList(Residual() for _ in range(blocks))})

@@ -932,6 +932,11 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "queue of asyncio": (asyncio.Queue, lambda held: held.put_nowait(1)),
     "number of C": (lambda: ctypes.c_int(1), lambda held: setattr(held, "value", 2)),
     "structure of C": (Structure, lambda held: held.fields.__setitem__(1, 2)),
+    "smaller text of C": (
+        lambda: ctypes.create_string_buffer(b"abcd" * 999),
+        lambda held: ctypes.resize(held, 3996 + 9) or ctypes.resize(held, 3997),
+    ),
+    "larger text of C": (lambda: ctypes.create_string_buffer(4), lambda held: ctypes.resize(held, 64)),
     "map": (lambda: mmap(-1, 64), lambda held: held.write(b"x")),
     "place in a map": (lambda: mmap(-1, 64), lambda held: held.read(4)),
     "buffer": (lambda: memoryview(bytearray(2)), lambda held: held.__setitem__(0, 1)),

@@ -147,6 +147,12 @@ class MemoryLog:
             self.live -= self.bytes[index]
             self.died[index] = len(self._kernels)
 
+    def drop(self, known: int, kernel: int) -> None:
+        """What was seen since so many storages were known is no part of the run: it takes nothing."""
+        for index in range(known, len(self.bytes)):
+            self._end(index)
+            self.bytes[index], self.born[index], self.died[index] = 0, kernel, kernel
+
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage that is known has another size from now on: what it had is gone, and what it has is
         new."""
@@ -284,6 +290,12 @@ _WITH_BODIES = frozenset(
     "hints_wrapper out_dtype auto_functionalized auto_functionalized_v2".split()
 )
 """Higher-order operators that come down to others which run one by one."""
+
+
+def has_bodies(func: Any) -> bool:
+    """Whether a function is an operator that runs others, which are given to it as functions."""
+    return isinstance(func, HigherOrderOperator) and func._name in _WITH_BODIES
+
 
 _is_grad_enabled, _default_dtype = torch.is_grad_enabled, torch.get_default_dtype
 _is_any_autocast_enabled = torch._C._is_any_autocast_enabled
@@ -822,38 +834,41 @@ class KernelCapture(TorchDispatchMode):
         if why is not None:
             self.notes[why] = None
 
-    def _run_bodies(self, func: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
+    def run_bodies(self, func: HigherOrderOperator, *args: Any, **kwargs: Any) -> Any:
         """Operators that run functions: these run as often as without a compiler, and are counted."""
         if func._name == "cond":
             return self._run_branch(*args)
-        with self:
-            if func._name == "scan":
-                combine, start, items, more = args
-                return generic_scan(combine, start, items, additional_inputs=more)
-            return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
+        if func._name == "scan":
+            combine, start, items, more = args
+            return generic_scan(combine, start, items, additional_inputs=more)
+        if func._name == "invoke_subgraph":
+            region, _, *operands = args
+            return region(*operands)
+        return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
 
     def _run_branch(self, predicate: Any, true: Any, false: Any, operands: Any) -> Any:
         """The branch of `torch.cond` that is taken; where nothing says which, both run, and the one with
         more FLOPs is kept, as an upper bound."""
         if not isinstance(predicate, FakeTensor):
-            with self:
-                return true(*operands) if predicate else false(*operands)
-        start = len(self.kernels)
-        with self:
-            out = true(*operands)
-            middle = len(self.kernels)
-            false(*operands)
-        first, second = self.kernels[start:middle], self.kernels[middle:]
-        self.kernels[start:] = max(first, second, key=lambda ks: sum(k.flops for k in ks))
+            return true(*operands) if predicate else false(*operands)
+        flops: dict[Any, int] = {}
+        for branch in (false, true):
+            first, known = len(self.kernels), len(self.memory.bytes)
+            with torch.no_grad():
+                branch(*operands)
+            flops[branch] = sum(kernel.flops for kernel in self.kernels[first:])
+            self.memory.drop(known, first)
+            del self.kernels[first:]
         text = "torch.cond is counted with the branch that has more FLOPs"
         self.notes[Remark("branch", text)] = None
-        return out
+        return (false if flops[false] > flops[true] else true)(*operands)
 
     def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Composite operators reach us whole in inference mode: what they are made of is counted. That is
         not known of nested tensors, which have kernels of their own."""
-        if isinstance(func, HigherOrderOperator) and func._name in _WITH_BODIES:
-            return self._run_bodies(func, args, kwargs)
+        if has_bodies(func):
+            with self:
+                return self.run_bodies(func, *args, **kwargs)
         if not hasattr(func, "decompose") or any(t.is_nested for t in tensors_of(args)):
             return NotImplemented
         with self:

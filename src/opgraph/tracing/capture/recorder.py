@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -57,7 +58,7 @@ from opgraph.record.verify import verify
 from opgraph.sources.locations import Location, current_location, raised_location
 from opgraph.sources.ranks import is_spread, local, spread_as, transfers
 from opgraph.sources.weightless import give_back
-from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
+from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture, has_bodies
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
 from opgraph.tracing.capture.scopes import Call, ModuleCalls, misfit
 from opgraph.tracing.capture.threads import HandedOver
@@ -952,6 +953,8 @@ class _Functions(TorchFunctionMode):
         if kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
         run = self._runs.get(func, func)
+        if _is_grad_enabled() and has_bodies(func):
+            run = partial(capture.run_bodies, func)  # where autograd hears what they do
         key, tensors, known = capture.look(func, args, kwargs) if run is func else (None, [], None)
         if known is not None:
             return recorder.again(func, known, tensors)

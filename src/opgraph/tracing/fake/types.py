@@ -179,6 +179,15 @@ class _Metaclass(type):
 class Type(type, metaclass=_Metaclass):
     """What the name `type` means to the code of a model that runs on fake tensors."""
 
+    def __class_getitem__(cls, item: Any) -> Any:
+        return type[item]
+
+
+def has_values() -> bool:
+    """Whether what is computed now has values. Where it has none, on fake tensors, random numbers decide
+    nothing, and to keep the state of their generators is slow."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+
 
 def _isinstance(item: Any, classes: Any) -> bool:
     return isinstance(item, classes) or (

@@ -194,12 +194,17 @@ def _detected(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     )
 
 
+def _is_of_ultralytics(module: nn.Module) -> bool:
+    """Whether a model is of a class of that package, or of one below."""
+    return any(cls.__module__.partition(".")[0] == "ultralytics" for cls in type(module).__mro__)
+
+
 def _batched(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     """The loss of Ultralytics' models: what their forward returns for a batch, that is images with what is
     to be seen on them. Which of that is read, their heads say."""
     make = getattr(module, "init_criterion", None)
     name, image = next(((n, t) for n, t in call.items() if isinstance(t, Tensor)), ("", None))
-    if not callable(make) or image is None:
+    if not callable(make) or image is None or not _is_of_ultralytics(module):
         return None
     from ultralytics.cfg import get_cfg
 

@@ -40,7 +40,7 @@ from opgraph.tracing.base import Capture, Runner, forward, taken
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.scopes import ModuleCalls
 from opgraph.tracing.capture.values import tensors_in
-from opgraph.tracing.fake.types import is_its_own
+from opgraph.tracing.fake.types import has_values, is_its_own
 from opgraph.tracing.modes.loss import Loss, LossFunction, is_auto, loss_for, loss_of
 from opgraph.tracing.parts import named_parts
 
@@ -76,11 +76,10 @@ def enable(
     how = {"context_fn": chosen} if selective else {}
 
     def kept(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        # The state of random numbers decides nothing that is counted, and is slow to keep. What a compiler
-        # captures it runs again itself.
+        # What a compiler captures it runs again itself.
         run = function if torch.compiler.is_compiling() else again(function)
         return checkpoint(
-            run, *args, use_reentrant=False, preserve_rng_state=False, **how, **kwargs
+            run, *args, use_reentrant=False, preserve_rng_state=has_values(), **how, **kwargs
         )
 
     if isinstance(module, Pipelined):

@@ -24,6 +24,7 @@ from opgraph.tracing.capture.names import cut, short, spelled, target
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.scopes import Call
 from opgraph.tracing.capture.values import Record, tensors_in
+from opgraph.tracing.fake.types import has_values
 
 ModuleOf = Callable[[str, str], torch.nn.Module | None]
 """From an entry of `nn_module_stack`, its key and its name, to the module; None where it is none of the
@@ -125,7 +126,7 @@ class Replay(fx.Interpreter):
 
         context = body.meta.get("_checkpoint_context_fn")
         how = {} if context is None else {"context_fn": context}
-        return checkpoint(run, use_reentrant=False, preserve_rng_state=False, **how)
+        return checkpoint(run, use_reentrant=False, preserve_rng_state=has_values(), **how)
 
     def _control(self, op: str, spelling: str, arguments: Iterable[Any]) -> None:
         """A node for what computes nothing but steers what does: grad mode, autocast, assertions."""

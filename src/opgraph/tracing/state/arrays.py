@@ -108,6 +108,8 @@ def _there_back(there: Tensor, kept: Tensor) -> None:
 
 
 def _mapped_back(item: mmap, kept: bytes, place: int) -> None:
+    if kept and mmap.__len__(item) != len(kept):
+        mmap.resize(item, len(kept))
     if kept and mmap.__getitem__(item, slice(None)) != kept:
         mmap.__setitem__(item, slice(None), kept)
     if mmap.tell(item) != place:
@@ -124,6 +126,8 @@ def _held_by(item: Any) -> Any:
 
 
 def _written_back(item: Any, kept: bytes, held: Any) -> None:
+    if ctypes.sizeof(item) != len(kept):
+        ctypes.resize(item, len(kept))
     if ctypes.string_at(ctypes.addressof(item), len(kept)) == kept and _held_by(item) is held:
         return
     if held is not None and type(held) is not dict and _held_by(item) is not held:

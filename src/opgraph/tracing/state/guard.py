@@ -928,6 +928,8 @@ class _Remembered:
 class _Writes(TorchDispatchMode):
     """Hears writes where nothing is recorded."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, guard: Guard, made_here: Callable[[Tensor], bool]) -> None:
         super().__init__()
         self._guard, self._made_here = guard, made_here

@@ -199,6 +199,8 @@ _READING = frozenset(
     "cast_integer_to_uint8_ptr set_arg_external_array_with_shape".split()
 )
 """What code names that goes to memory by its address, or has it done (faiss, Taichi)."""
+_OF_C: tuple[type, ...] = (ctypes.CDLL, ctypes._CFuncPtr)  # type: ignore[attr-defined]
+"""Libraries in C and their functions, which may be given an address."""
 _BINDING = frozenset({"bind_input", "bind_output"})
 """The same of ONNX Runtime, where that is there: others have methods of these names, too."""
 _LAUNCHING = frozenset({"RawKernel", "RawModule", "SourceModule", "cuLaunchKernel"})
@@ -223,7 +225,8 @@ _ANSWERS = frozenset({"__getattr__"})
 class Reach(Found):
     """What was found, and how it is looked for. `complete` says whether there was not too much to look at.
     `replaced` are the ids of tables whose tensors a run does not see, since there are others in their
-    place. `tells_fakes` says whether any code that is followed knows of fake tensors."""
+    place. `tells_fakes` says whether any code that is followed knows of fake tensors, `calls_c` whether any
+    has functions of a library in C in hand."""
 
     replaced: frozenset[int] = frozenset()
     complete: bool = True
@@ -260,6 +263,7 @@ class Reach(Found):
     _common_names: dict[str, Any] = field(default_factory=dict)
     _codes: list[tuple[CodeType, dict[str, Any]]] = field(default_factory=list)
     tells_fakes: bool = False
+    calls_c: bool = False
 
     @classmethod
     def of(
@@ -293,11 +297,13 @@ class Reach(Found):
         late._follow_called()
         late._end()
         self.tells_fakes, self.complete = late.tells_fakes, late.complete
+        self.calls_c = late.calls_c
         return late
 
     def _end(self) -> None:
         """Look at what libraries keep, when all that is the model's was."""
         self._own, tells = False, self.tells_fakes
+        self.calls_c |= any(issubclass(cls, _OF_C) for cls in self._known)
         self._lent_by_held()
         self._follow_beside()
         while self._theirs:
@@ -1240,7 +1246,7 @@ class Reach(Found):
     @property
     def reads_memory(self) -> bool:
         """Whether code that is followed reads memory by its address."""
-        return reads_memory(self._wanted.names)
+        return self.calls_c or reads_memory(self._wanted.names)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
