@@ -184,8 +184,10 @@ class Type(type, metaclass=_Metaclass):
 
 
 def has_values() -> bool:
-    """Whether what is computed now has values. Where it has none, on fake tensors, random numbers decide
-    nothing, and to keep the state of their generators is slow."""
+    """Whether what is computed now has values. Where it has none, on fake tensors or where a compiler
+    captures it, random numbers decide nothing, and to keep the state of their generators is slow."""
+    if torch.compiler.is_compiling():
+        return False
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
 
 
