@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops import invoke_subgraph
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
@@ -497,11 +498,25 @@ def _refuse_transformed(module: torch.nn.Module, example: Example) -> None:
         )
 
 
-def compiling(stance: str) -> AbstractContextManager[None]:
-    """Within, `torch.compile` means that."""
+@contextmanager
+def compiling(stance: str) -> Iterator[None]:
+    """Within, `torch.compile` means that, and so do regions that are compiled by themselves: where nothing
+    is, an export would call them from themselves without end."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and it is slow to import
-        return nullcontext()
-    return torch.compiler.set_stance(stance)  # type: ignore[no-any-return]
+        yield
+        return
+    with ExitStack() as stack:
+        if stance == "force_eager":
+            stack.enter_context(replaced(_REGIONS, "invoke_subgraph_placeholder", _plainly))
+        stack.enter_context(torch.compiler.set_stance(stance))
+        yield
+
+
+_REGIONS = sys.modules[invoke_subgraph.__class__.__module__]
+
+
+def _plainly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 def arguments(

@@ -115,6 +115,13 @@ BODIES: dict[str, tuple[Callable[[Any, Tensor], object], int]] = {
 """Bodies, and how often all rows go through the layer."""
 
 
+@pytest.mark.parametrize("tracer", ["auto", "export", "dynamo"])
+def test_regions_are_the_same_with_every_tracer(tracer: str) -> None:
+    model = Layer(lambda m, x: region(region(x, m.weight), m.weight))
+    found = opgraph.profile(model, torch.ones(ROWS, 4), tracer=tracer)
+    assert found.totals.flops == 2 * ROWS * 2 * 4 * 4
+
+
 @pytest.mark.parametrize("kind", BODIES)
 def test_gradients_go_through_bodies(kind: str) -> None:
     """A layer before, one within, and one behind: of each but the first, gradients of weights and of what
