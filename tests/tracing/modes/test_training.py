@@ -23,7 +23,7 @@ from opgraph.analysis.timing.prediction import device_costs
 from opgraph.analysis.timing.workload import Work, workload
 from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
-from opgraph.record.errors import InputError, OpgraphError
+from opgraph.record.errors import InputError, OpgraphError, TraceError
 from opgraph.record.profile import Compiled
 from opgraph.tracing.fake.cache import SWITCH
 from opgraph.tracing.modes.loss import loss_of
@@ -360,6 +360,23 @@ def test_no_flops_of_a_step_belong_to_the_root(name, tokens, way):
     assert {n.scope for n in graph.nodes if n.phase == "optimizer"} == owners
     if way == "foreach":
         assert len(owners) == sum(n.phase == "optimizer" for n in graph.nodes)
+
+
+def test_labels_that_are_none_of_a_loss():
+    class Generator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.which, self.layer = nn.Embedding(10, 8), nn.Linear(16, 4)
+
+        def forward(self, z, labels):
+            return self.layer(torch.cat([z, self.which(labels)], 1))
+
+    given = (torch.ones(2, 8), torch.tensor([1, 2]))
+    with pytest.raises(TraceError, match='returns no loss; loss="sum"'):
+        opgraph.profile(Generator(), given, mode="train")
+    assert (
+        opgraph.profile(Generator(), given, mode="train", loss="sum").totals.flops == 6 * 2 * 16 * 4
+    )
 
 
 def test_a_model_of_ones_own_that_makes_a_criterion_is_trained():

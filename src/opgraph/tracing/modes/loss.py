@@ -263,7 +263,9 @@ def _returned(result: Any) -> Tensor:
         return _summed(result)
     numbers = [t for t in tensors_in(result) if _is_number(t) and t.requires_grad]
     if loss is None and len(numbers) != 1:
-        raise TraceError("the model was given labels, and returns no loss")
+        raise TraceError(
+            'the model was given labels, and returns no loss; loss="sum" takes the sum of it'
+        )
     return numbers[0] if loss is None else loss
 
 
@@ -271,7 +273,7 @@ def _cross_entropy(result: Any) -> Tensor:
     """The cross-entropy of all logits of a result, added up."""
     found = _logits(result) or _scores(result)
     if not found:
-        raise TraceError("what the model returns holds no logits", hint='loss="sum"')
+        raise TraceError('what the model returns holds no logits; loss="sum" takes the sum of it')
     return _added(_held_against_labels(logits) for logits in found)
 
 
