@@ -258,6 +258,20 @@ def test_a_profiler_of_ones_own_stays_on() -> None:
     assert linear.count >= 4
 
 
+def test_a_model_that_cannot_be_followed_is_left_as_it_was() -> None:
+    class Refuses(nn.Linear):
+        def register_forward_hook(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("no hooks here")
+
+    enter, model = torch.profiler.record_function.__enter__, Refuses(4, 4)
+    named: Any = "resnet18"
+    for each in (model, torch.jit.script(nn.Linear(4, 4)), named):
+        with pytest.raises(InputError), opgraph.recording(each):
+            pass
+    assert torch.profiler.record_function.__enter__ is enter
+    assert not model._forward_pre_hooks
+
+
 @contextmanager
 def _metered(model: nn.Module) -> Iterator[None]:
     meter = Meter()

@@ -197,6 +197,13 @@ def test_lazy_modules_stay_lazy():
     assert torch.nn.parameter.is_lazy(model[0].weight)
 
 
+def test_lazy_modules_that_are_frozen_stay_so():
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyLinear(2))
+    model[0].weight.requires_grad = model[0].bias.requires_grad = False
+    profile = opgraph.profile(model, inputs=torch.randn(2, 7), mode="train")
+    assert profile.totals.trainable_parameters == 4 * 2 + 2
+
+
 def test_tied_weights_are_one_parameter_with_two_names():
     class Tied(nn.Module):
         def __init__(self) -> None:

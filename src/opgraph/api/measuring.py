@@ -151,10 +151,19 @@ def recording(model: nn.Module) -> Iterator[Recording]:
     Half of the first steps run under the profiler, there without what is compiled or fused, which may round
     otherwise. `run.measured` holds what was found; where a call cannot be traced, it raises why.
 
+    Raises `InputError` for what is no module, or one that takes no hooks (scripted ones).
+
     >>> with opgraph.recording(model) as run:
     ...     for batch in loader:
     ...         model(batch)
     """
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"a loop calls a torch.nn.Module, which is recorded, and not {type(model).__name__}",
+            hint="opgraph.measure takes names and functions, too",
+        )
     from opgraph.measuring.recording import Follower
     from opgraph.record.profile import ModelInfo
     from opgraph.sources.base import Model as Built

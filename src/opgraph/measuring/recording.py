@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 from opgraph.inputs.base import Example
 from opgraph.measuring.marks import Marks
 from opgraph.measuring.running import Profiled, run_of, run_otherwise, waiting, watched
-from opgraph.record.errors import OpgraphError, TraceError, first_line
+from opgraph.record.errors import InputError, OpgraphError, TraceError, first_line
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
 from opgraph.record.turns import runs, timed, untimed
@@ -159,14 +159,25 @@ class Follower:
         self._handles: list[Any] = []
 
     def start(self) -> None:
-        """Follow from now on."""
+        """Follow from now on. Raises `InputError` for a module that takes no hooks."""
+        try:
+            for handle in self._begun():
+                self._handles.append(handle)
+        except BaseException as error:
+            self.stop()
+            if not isinstance(error, Exception):
+                raise
+            raise InputError(
+                f"{type(self._module).__name__} cannot be followed in a loop: {first_line(error)}",
+                hint="opgraph.measure(model, inputs)",
+            ) from error
+
+    def _begun(self) -> Iterator[Any]:
         self._scopes = _Scopes(lambda: self._under)
-        self._handles = [
-            self._scopes,
-            *around(self._module, self._called, self._returned),
-            register_optimizer_step_pre_hook(self._steps),
-            register_optimizer_step_post_hook(self._stepped),
-        ]
+        yield self._scopes
+        yield from around(self._module, self._called, self._returned)
+        yield register_optimizer_step_pre_hook(self._steps)
+        yield register_optimizer_step_post_hook(self._stepped)
 
     def stop(self) -> None:
         """Follow no more; a step of training that runs ends here."""

@@ -176,18 +176,60 @@ def _is_mine_to_end() -> bool:
 _WAITING = ("threading", "queue", "concurrent.futures._base")
 
 
-class replaced(AbstractContextManager[None]):  # noqa: N801  (it is used like a function)
+class Standing(AbstractContextManager[None]):
+    """Something that is in the process within, in the place of something else: `put` puts it there, and
+    `take` takes it away."""
+
+    _away = False
+
+    def put(self) -> None:
+        raise NotImplementedError
+
+    def take(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> None:
+        self.put()
+        _STANDING.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        _STANDING.remove(self)
+        if not self._away:
+            self.take()
+
+
+_STANDING: list[Standing] = []
+
+
+@contextmanager
+def put_aside() -> Iterator[None]:
+    """Within, nothing is `Standing`: all is there that is without opgraph. What is put there meanwhile is
+    what is there afterwards."""
+    standing = [each for each in _STANDING if not each._away]  # noqa: SLF001
+    try:
+        for each in reversed(standing):
+            each._away = True  # noqa: SLF001
+            each.take()
+        yield
+    finally:
+        for each in standing:
+            if each._away and each in _STANDING:  # noqa: SLF001  (another thread may have left it)
+                each._away = False  # noqa: SLF001
+                each.put()
+
+
+class replaced(Standing):  # noqa: N801  (it is used like a function)
     """Within, a module or a class has another attribute under a name, in the tenth of the time that
     `unittest.mock` takes."""
 
     def __init__(self, owner: Any, name: str, value: Any) -> None:
         self._owner, self._name, self._value = owner, name, value
 
-    def __enter__(self) -> None:
+    def put(self) -> None:
         self._before = vars(self._owner).get(self._name, _INHERITED)
         setattr(self._owner, self._name, self._value)
 
-    def __exit__(self, *_: object) -> None:
+    def take(self) -> None:
         if self._before is _INHERITED:
             delattr(self._owner, self._name)
         else:
@@ -203,16 +245,19 @@ def uncollected() -> Iterator[None]:
     recording and reading make objects by the hundred thousand and drop few; looking through them all again
     and again takes a fifth of the time. Memory is freed as ever when the last reference goes. What is left
     counts as old afterwards, and is looked through with all else that is old."""
-    with turn(wait=False) as had:
-        was_on = had and gc.isenabled()
-        if was_on:
-            gc.disable()
-        try:
-            yield
-        finally:
-            if was_on:
-                aged()
-                gc.enable()
+    with turn(wait=False) as had, _Uncollected() if had else nullcontext():
+        yield
+
+
+class _Uncollected(Standing):
+    def put(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def take(self) -> None:
+        if self._was_on:
+            aged()
+            gc.enable()
 
 
 def aged() -> None:

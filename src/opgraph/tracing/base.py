@@ -30,7 +30,7 @@ from opgraph.record.identity import identity
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.remarks import Remark, leave
 from opgraph.record.targets import Target
-from opgraph.record.turns import aged, replaced, roomy, turn, uncollected
+from opgraph.record.turns import Standing, aged, replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import (
     assembled,
@@ -508,8 +508,19 @@ def compiling(stance: str) -> Iterator[None]:
     with ExitStack() as stack:
         if stance == "force_eager":
             stack.enter_context(replaced(_REGIONS, "invoke_subgraph_placeholder", _plainly))
-        stack.enter_context(torch.compiler.set_stance(stance))
+        stack.enter_context(_Stance(stance))
         yield
+
+
+class _Stance(Standing):
+    def __init__(self, stance: str) -> None:
+        self._stance = stance
+
+    def put(self) -> None:
+        self._set = torch.compiler.set_stance(self._stance)
+
+    def take(self) -> None:
+        self._set.__exit__(None, None, None)
 
 
 _REGIONS = sys.modules[invoke_subgraph.__class__.__module__]

@@ -318,7 +318,7 @@ def sized(module: torch.nn.Module, example: Example) -> torch.nn.Module:
     if not lazy:
         return module
     # Torch copies no buffer without a size.
-    memo = {id(t): type(t)(device=t.device, dtype=t.dtype) for t in lazy}
+    memo = {id(t): type(t)(t.requires_grad, device=t.device, dtype=t.dtype) for t in lazy}
     try:
         warm = copied(module, memo)
     except Exception as error:

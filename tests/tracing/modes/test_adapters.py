@@ -46,6 +46,17 @@ def test_adapters_alone_are_trained():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+def test_buffers_that_reading_a_weight_changes_are_as_before():
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 16))
+    model = nn.Sequential(layer, nn.Linear(16, 4))
+    before = {name: kept.clone() for name, kept in model.state_dict().items()}
+    opgraph.profile(model, torch.zeros(3, 8), mode="train", train="qlora:2", loss="sum")
+    assert all(torch.equal(kept, before[name]) for name, kept in model.state_dict().items())
+
+
+@pytest.mark.slow
 def test_a_named_model_is_left_without_adapters():
     model = resolve(
         "hf-type:gpt2", BuildOptions(arguments={"n_layer": 1, "n_embd": 32, "n_head": 2})

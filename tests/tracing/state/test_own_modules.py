@@ -18,7 +18,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from operator import methodcaller
@@ -390,6 +390,78 @@ def test_an_operator_that_is_defined_where_it_is_first_needed() -> None:
     model = Needs(8, 8)
     opgraph.profile(model, X)
     assert isinstance(model(X), float)
+
+
+WITHOUT = """
+import gc, threading
+from concurrent.futures import ThreadPoolExecutor
+import torch
+from torch import get_autocast_dtype, is_autocast_enabled
+from torch.utils import swap_tensors
+TAKEN = [is_autocast_enabled, get_autocast_dtype, swap_tensors, threading.Thread.start,
+         ThreadPoolExecutor.submit, torch.autocast.__init__, torch.autocast.__enter__,
+         torch.utils.hooks.RemovableHandle.__init__, torch.UntypedStorage.__getitem__]
+with torch.autocast("cpu", torch.bfloat16):
+    NARROW = torch.softmax(torch.ones(2, 2, dtype=torch.bfloat16), 1)
+CALLS = []
+PLAIN = ThreadPoolExecutor.submit
+def submit(pool, call, *args, **kwargs):
+    CALLS.append(call)
+    return PLAIN(pool, call, *args, **kwargs)
+ThreadPoolExecutor.submit = submit
+COLLECTED = gc.isenabled()
+gc.disable()
+torch.compiler.set_stance("force_eager")
+torch.set_autocast_dtype("cuda", torch.bfloat16)
+torch.set_autocast_enabled("cuda", True)
+"""
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_an_import_finds_all_as_it_is_without_a_run(
+    mode: str, within: bool, notes: Any, tmp_path: Path
+) -> None:
+    """What it takes by name is no function of the run's, what it sets and puts somewhere stays; and the run
+    goes on in what it has set."""
+    import torch._dynamo
+
+    (tmp_path / "noting_package" / "without.py").write_text(WITHOUT)
+    owners = ((threading.Thread, "start"), (ThreadPoolExecutor, "submit"))
+    there = [vars(owner)[name] for owner, name in owners]
+
+    class Imports(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cuda", torch.float16) if within else nullcontext():
+                importlib.import_module("noting_package.without")
+            return super().forward(x)
+
+    plain = [
+        torch.is_autocast_enabled, torch.get_autocast_dtype, torch.utils.swap_tensors, *there,
+        torch.autocast.__init__, torch.autocast.__enter__,
+        torch.utils.hooks.RemovableHandle.__init__, torch.UntypedStorage.__getitem__,
+    ]  # fmt: skip
+    try:
+        profile = opgraph.profile(Imports(8, 8), X, mode=mode, target="cuda")
+        module = sys.modules["noting_package.without"]
+        assert plain == module.TAKEN
+        assert module.NARROW.dtype == torch.bfloat16
+        assert module.COLLECTED
+        assert not gc.isenabled()
+        assert torch._dynamo.eval_frame._stance.stance == "force_eager"
+        assert torch.is_autocast_enabled("cuda")
+        assert not torch.is_autocast_enabled("cpu")
+        assert ThreadPoolExecutor.submit is module.submit
+        assert threading.Thread.start is there[0]
+        dtypes = {kernel.dtype for node in profile.graph.nodes for kernel in node.kernels}
+        assert within or "bfloat16" in dtypes
+    finally:
+        gc.enable()
+        torch.compiler.set_stance("default")
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", torch.float16)
+        for (owner, name), value in zip(owners, there, strict=True):
+            setattr(owner, name, value)
 
 
 UNSEEN = slice([])

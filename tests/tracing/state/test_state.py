@@ -67,6 +67,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import checkpoint as checkpointing
 from torch.utils import dlpack
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import DefaultDeviceType, checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision import get_image_backend, set_image_backend
@@ -2250,6 +2251,53 @@ def test_a_class_of_tensors_that_counts(run: str) -> None:
     before = Told.calls.item()
     profiled(model)
     assert Told.calls.item() == before
+
+
+class Ranged(Tensor):
+    """A table that is read as its plain tensor, and notes what was read of it."""
+
+    reads = torch.zeros(1)
+
+    @staticmethod
+    def __new__(cls, plain: Tensor) -> Any:
+        return Tensor._make_wrapper_subclass(cls, plain.shape, dtype=plain.dtype)
+
+    def __init__(self, plain: Tensor) -> None:
+        self.plain, self.seen = plain, torch.zeros(4000)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def plain(item: Any) -> Any:
+            return item.plain if isinstance(item, cls) else item
+
+        cls.reads.add_(1)
+        for each in args:
+            if isinstance(each, cls):
+                each.seen.add_(each.plain.abs().max())
+        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("made", [False, True])
+def test_what_a_class_of_tensors_writes_as_it_computes(made: bool, run: str, mode: str) -> None:
+    def used(self: Any) -> Any:
+        table = Ranged(torch.full((8, 8), 3.0)) if made else self.tables[0]
+        return torch.ones(1, 8) @ table
+
+    model = Changing(used, run)
+    model.tables = [Ranged(torch.full((8, 8), 3.0))]
+    before = Ranged.reads.item()
+    profiled(model, mode=mode)
+    assert Ranged.reads.item() == before
+    assert not model.tables[0].seen.any()
+
+
+def test_what_is_written_to_a_tensor_that_does_not_say_what_it_is_made_of() -> None:
+    model = Changing(lambda self: self.table.mul_(2))
+    model.table = Ranged(torch.full((8, 8), 3.0))
+    profiled(model)
+    assert torch.equal(model.table.plain, torch.full((8, 8), 3.0))
 
 
 class Numbered(Tensor):

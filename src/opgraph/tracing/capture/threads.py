@@ -11,7 +11,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
-from opgraph.record.turns import helping, holder
+from opgraph.record.turns import helping, holder, replaced
 from opgraph.tracing.state.others import serves
 from opgraph.tracing.state.process import on_in_thread, put_on_in_thread
 
@@ -61,12 +61,14 @@ class HandedOver:
             self._futures.append(submit(pool, carried, *args, **kwargs))
             return self._futures[-1]
 
-        threading.Thread.start, ThreadPoolExecutor.submit = started, submitted  # type: ignore[method-assign, assignment]
         try:
-            yield
-            self._await()
+            with (
+                replaced(threading.Thread, "start", started),
+                replaced(ThreadPoolExecutor, "submit", submitted),
+            ):
+                yield
+                self._await()
         finally:
-            threading.Thread.start, ThreadPoolExecutor.submit = start, submit  # type: ignore[method-assign]
             for each in (self._threads, self._futures, self._states):
                 each.clear()
 

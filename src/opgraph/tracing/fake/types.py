@@ -94,6 +94,13 @@ def is_told(cls: Any) -> bool:
     return told is not _AS_PLAIN and getattr(told, "__func__", None) is not _AS_ALL
 
 
+def computes(cls: Any) -> bool:
+    """Whether a class of tensors runs operators as it likes, and does not say what its tensors are made of:
+    of what it writes to then no mode hears."""
+    return cls.__torch_dispatch__ is not _AS_TORCH and not hasattr(cls, "__tensor_flatten__")
+
+
+_AS_TORCH: Any = Tensor.__torch_dispatch__
 _AS_ALL: Any = vars(Tensor)["__torch_function__"].__func__
 _AS_PLAIN: Any = nn.Parameter.__torch_function__
 

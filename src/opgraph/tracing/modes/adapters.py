@@ -21,6 +21,7 @@ from opgraph.sources.base import Model
 from opgraph.sources.building import quietly
 from opgraph.tracing.parts import buffers_of, parameters_of
 from opgraph.tracing.state.copies import adapting, copied
+from opgraph.tracing.state.guard import guarded
 
 RANK = 8
 """The rank of adapters for which none is given, which is peft's."""
@@ -40,7 +41,7 @@ def adapted(model: Model, how: str) -> Model:
     name, _, rank = how.partition(":")
     module = _sharing(model.module)
     _of_peft()  # what it imports stays
-    with adapting(model.module):
+    with adapting(model.module), guarded([model.module]) as guard, guard.listening(guard.is_new):
         layers = _adapt(module, int(rank or RANK), four_bits=name == "qlora")
     remake = model.materialize
     note = (

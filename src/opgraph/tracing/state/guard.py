@@ -39,7 +39,7 @@ from opgraph.record.turns import replaced, turn
 from opgraph.sources.ranks import is_fake_work, is_pretended, works_of
 from opgraph.sources.weightless import begun, fits, give_back
 from opgraph.tracing.fake.tensors import REAL_LIMIT, is_away, needs_values, parts_of_memory
-from opgraph.tracing.fake.types import graded, is_told
+from opgraph.tracing.fake.types import computes, graded, is_told, shared
 from opgraph.tracing.state.arrays import is_among, memory_of, shared_places, write_back
 from opgraph.tracing.state.aside import Aside, Kept, Stands, Then, Variables, plainly
 from opgraph.tracing.state.devices import Brought
@@ -217,8 +217,10 @@ class Guard:
             }
             if around := modes_around():
                 self._keep_of(around, modules)
-            if told := self._told(stood_for):
+            if told := self._of_classes(stood_for, is_told):
                 self._keep_of(told, modules, _COUNTS)
+            if told := self._of_classes(stood_for, computes):
+                self._keep_of(told, modules)
             if self._reach.collects:  # what ends then is nothing that the run did
                 then = self._aside.begins()
                 gc.collect()
@@ -461,13 +463,16 @@ class Guard:
             if identity(look.tensor) not in own:
                 self.keep(look.tensor)
 
-    def _told(self, modules: Iterable[torch.nn.Module]) -> list[Any]:
-        """The classes of tensors that are told of functions of torch, also of those by which opgraph and
-        Dynamo ask what a tensor is, with the attributes of their tensors."""
+    def _of_classes(
+        self, modules: Iterable[torch.nn.Module], are: Callable[[type], bool]
+    ) -> list[Any]:
+        """Classes of tensors that hear of functions (also of those by which opgraph and Dynamo ask what a
+        tensor is) or of operators, with the attributes of their tensors."""
         weights = (t for m in modules for t in m._parameters.values() if t is not None)
         tensors = [*self._reach.tensors.values(), *weights]
-        classes = {cls for cls in set(map(type, tensors)) if is_told(cls)}
-        return [*classes, *(vars(t) for t in tensors if type(t) in classes and not wraps(type(t)))]
+        classes = {cls for cls in {*map(type, tensors), *self._reach.tensor_classes} if are(cls)}
+        held = (shared(t) for t in tensors if type(t) in classes and not wraps(type(t)))
+        return [*classes, *chain.from_iterable(held)]
 
     def _keep_of(
         self, around: list[Any], modules: Iterable[torch.nn.Module], most: float = inf

@@ -16,7 +16,7 @@ from typing import Any
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _python_dispatch as dispatching
 
-from opgraph.record.turns import is_mine
+from opgraph.record.turns import is_mine, put_aside
 from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
 
 _FILES: Any = importing_files._LoaderBasics
@@ -90,17 +90,19 @@ class Imports:
         if not is_mine() or getattr(self._within, "one", False):
             yield False
             return
-        self._within.one, then = True, self._before()
+        self._within.one = True
         try:
-            with _undisturbed(), self._plainly():
-                yield True
+            with _undisturbed():
+                then = self._before()
+                try:
+                    with self._plainly():
+                        yield True
+                finally:
+                    new = {name: sys.modules[name] for name in sys.modules.keys() - before}
+                    new |= {module.__name__: module for module in loaded}
+                    self._heard(new, then, _by_tracing())
         finally:
-            try:
-                new = {name: sys.modules[name] for name in sys.modules.keys() - before}
-                new |= {module.__name__: module for module in loaded}
-                self._heard(new, then, _by_tracing())
-            finally:
-                self._within.one = False
+            self._within.one = False
 
 
 def _registers() -> bool:
@@ -134,7 +136,7 @@ def _by_tracing() -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Within, none of opgraph's modes is on."""
+    """Within, none of opgraph's modes is on, and nothing of its stands in the place of anything."""
     functions, operators = (
         _get_current_function_mode_stack(),
         dispatching._get_current_dispatch_mode_stack(),
@@ -142,7 +144,8 @@ def _undisturbed() -> Iterator[None]:
     set_function_modes([m for m in functions if not _is_own(m)])
     set_dispatch_modes([m for m in operators if not _is_own(m)])
     try:
-        yield
+        with put_aside():
+            yield
     finally:
         set_function_modes(functions)
         set_dispatch_modes(operators)

@@ -1234,6 +1234,11 @@ class Reach(Found):
         return [item for item in queues if item.not_empty._waiters]
 
     @property
+    def tensor_classes(self) -> list[type]:
+        """The classes of tensors that were found, whether there is a tensor of them or not."""
+        return [cls for cls, _ in self._classes if issubclass(cls, Tensor)]
+
+    @property
     def collects(self) -> bool:
         """Whether code that is followed may have Python look for rubbish."""
         return {"gc", "collect"} <= self._wanted.names

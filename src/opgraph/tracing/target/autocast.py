@@ -18,7 +18,7 @@ from torch.library import fallthrough_kernel
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from opgraph.record.remarks import Remark
-from opgraph.record.turns import replaced
+from opgraph.record.turns import Standing, replaced
 
 ATEN = torch.ops.aten
 
@@ -44,10 +44,21 @@ def cuda_autocast(lower: torch.dtype) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def cuda_rules(kept: dict[int, tuple[Tensor, Tensor]] | None = None) -> Iterator[None]:
+class cuda_rules(Standing):  # noqa: N801  (it is used like a function)
     """Within, what autocast does to tensors of the CPU is by the rules for a GPU. What weights are in the
     lower dtype is `kept`, if it is to be."""
+
+    def __init__(self, kept: dict[int, tuple[Tensor, Tensor]] | None = None) -> None:
+        self._kept = kept
+
+    def put(self) -> None:
+        self._library = _ruled(self._kept)
+
+    def take(self) -> None:
+        self._library._destroy()
+
+
+def _ruled(kept: dict[int, tuple[Tensor, Tensor]] | None) -> torch.library.Library:
     on_gpu, on_cpu = (
         {
             name.partition("::")[2]
@@ -64,9 +75,10 @@ def cuda_rules(kept: dict[int, tuple[Tensor, Tensor]] | None = None) -> Iterator
                 library.impl(name, fallthrough_kernel, "AutocastCPU")
             for name in on_gpu:
                 library.impl(name, _in_dtype(name, kept), "AutocastCPU")
-        yield
-    finally:
+    except BaseException:
         library._destroy()
+        raise
+    return library
 
 
 def _in_dtype(name: str, kept: dict[int, tuple[Tensor, Tensor]] | None) -> Callable[..., Any]:
@@ -121,8 +133,8 @@ class Followed:
         self._remark = remark
         self._made: list[Any] = []
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self._flags = _Flags()
         self._stack = ExitStack()
-        self._before: list[tuple[Any, str, Any]] = []
         self._ruled = False
         self._dtypes: dict[str, torch.dtype] = {}
 
@@ -152,6 +164,7 @@ class Followed:
             ("clear_autocast_cache", self._clear),
         ):  # fmt: skip
             self._put(torch, name, wrapped)
+        self._stack.enter_context(self._flags)
         if (
             entered is not None
         ):  # so it is for both, and whoever sets what he is told changes nothing
@@ -162,16 +175,12 @@ class Followed:
         try:
             self._stack.close()
         finally:
-            while self._before:
-                setattr(*self._before[-1])
-                self._before.pop()
             self._kept.clear()
             self._made.clear()
 
     def _put(self, owner: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
         plain = vars(owner)[name]
-        self._before.append((owner, name, plain))
-        setattr(owner, name, wrapped(plain))
+        self._stack.enter_context(replaced(owner, name, wrapped(plain)))
 
     def _init(self, plain: Any) -> Any:
         @wraps(plain)
@@ -216,6 +225,7 @@ class Followed:
             args += tuple(named[n] for n in ("device_type", "enabled") if n in named)
             *device, enabled = args
             if device in ([], ["cuda"]):
+                self._flags.without = (self._flags.without or _flags()) if enabled else None
                 plain("cpu", enabled)
             if enabled and device in ([], ["cuda"], ["cpu"]):
                 self._rule()
@@ -249,6 +259,47 @@ class Followed:
             plain()
 
         return clear
+
+
+class _Flags(Standing):
+    """Of which devices autocast is on, and in which dtype. What is put aside is that of the GPU's; what is
+    set for it meanwhile holds in the run, too."""
+
+    def __init__(self) -> None:
+        self.without: list[_Flag] | None = None
+        """As they would be where there is no GPU, if they are others."""
+        self._then: list[_Flag] = []
+        self._run: list[_Flag] = []
+
+    def put(self) -> None:
+        now = _flags() if self._run else []
+        _put_flags(self._run)
+        for each, then in zip(now, self._then, strict=True):
+            if each != then:
+                device, enabled, dtype = each
+                torch.set_autocast_dtype(device, dtype)
+                torch.set_autocast_enabled(device, enabled)
+
+    def take(self) -> None:
+        self._run = _flags()
+        if self.without is not None:
+            _put_flags(self.without)
+        self._then = _flags()
+
+
+_Flag = tuple[str, bool, torch.dtype]
+_ENABLED, _DTYPE = torch.is_autocast_enabled, torch.get_autocast_dtype
+_SET_ENABLED, _SET_DTYPE = torch.set_autocast_enabled, torch.set_autocast_dtype
+
+
+def _flags() -> list[_Flag]:
+    return [(device, _ENABLED(device), _DTYPE(device)) for device in ("cpu", "cuda")]
+
+
+def _put_flags(flags: list[_Flag]) -> None:
+    for device, enabled, dtype in flags:
+        _SET_ENABLED(device, enabled)
+        _SET_DTYPE(device, dtype)
 
 
 def in_precision(args: Any, lower: bool = True) -> Any:
