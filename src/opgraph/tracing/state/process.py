@@ -24,6 +24,7 @@ from functools import partial
 from itertools import chain
 from multiprocessing.process import current_process
 from operator import attrgetter
+from types import NoneType
 from typing import Any
 
 import torch
@@ -480,7 +481,8 @@ def unnamed() -> Iterator[Any]:
     yield from _put_in_torch()
     if undisturbed():
         loggers = (logging.root, *logging.root.manager.loggerDict.values())
-        yield from chain.from_iterable(vars(logger).get("handlers", ()) for logger in loggers)
+        handlers = chain.from_iterable(vars(logger).get("handlers", ()) for logger in loggers)
+        yield from (handler for handler in handlers if not _only_prints(handler))
         yield from (s for s in (sys.stdout, sys.stderr, sys.stdin) if is_put(s))
         yield threading.current_thread()
         yield current_process()
@@ -505,11 +507,18 @@ they give, and these as they were at the last look; and which of all are not tor
 
 def _put_in_torch() -> list[Any]:
     """What somebody put in the place of functions and classes of torch, which torch's own layers call."""
-    there = [v for module in _CALLED_BY_LAYERS for v in vars(module).values()]
-    ids = [*map(id, there)]
-    if _PUT[0] != ids:
-        _PUT[:] = ids, [at for at, value in enumerate(there) if is_put(value)]
-    return [there[at] for at in _PUT[1]]
+    there = [*chain.from_iterable(vars(owner).values() for owner in _CALLED_BY_LAYERS)]
+    if len(there) != len(_TORCHS):
+        _TORCHS[:] = [MISSING] * len(there)
+    if all(map(operator.is_, there, _TORCHS)):
+        return []
+    put = []
+    for at, (value, known) in enumerate(zip(there, _TORCHS, strict=True)):
+        if value is not known:
+            mine = is_put(value)
+            _TORCHS[at] = MISSING if mine else value
+            put += [value] if mine else []
+    return put
 
 
 _CALLED_BY_LAYERS: tuple[Any, ...] = (
@@ -519,8 +528,19 @@ _CALLED_BY_LAYERS: tuple[Any, ...] = (
     torch.nn.init,
     torch.nn.Module,
 )
-_PUT: list[list[int]] = [[], []]
-"""What all of these have, by ids, and where in it somebody's own is."""
+_TORCHS: list[Any] = []
+"""What all of these had at the last look, without what was somebody's own."""
+
+
+def _only_prints(handler: Any) -> bool:
+    """Whether a handler of logs has nothing but a stream of the process, as torch's own have."""
+    table = vars(handler)
+    if table.get("filters"):
+        return False
+    if type(handler) is logging.StreamHandler:
+        plain = type(table.get("formatter")) in (NoneType, logging.Formatter)
+        return plain and any(table["stream"] is each for each in (sys.__stdout__, sys.__stderr__))
+    return type(handler) is logging.NullHandler or _is_torchs(type(handler))
 
 
 def _is_torchs(made: Any) -> bool:
