@@ -16,9 +16,10 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -58,6 +59,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if hasattr(item, "callspec") and "export" in map(str, item.callspec.params.values()):
             item.add_marker("slow")  # which takes torch a second for any model
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """No file of tests finds another one: what a person's own modules keep is looked at for every run, and
+    those of all the tests would be as much as no person has."""
+    mine = item.getparent(pytest.Module)
+    there = _modules_of_tests()
+    used = set() if mine is None else _used_by(mine.obj.__name__)
+    others = {name: sys.modules.pop(name) for name in there if name not in used}
+    try:
+        return (yield)
+    finally:
+        sys.modules.update(others)
+
+
+def _modules_of_tests() -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == "tests"]
+
+
+@cache
+def _used_by(name: str) -> set[str]:
+    """The modules of tests that one has something of, with itself."""
+    used, waiting = {"tests"}, [name]
+    while waiting:
+        name = waiting.pop()
+        if name.partition(".")[0] == "tests" and name not in used and name in sys.modules:
+            used.add(name)
+            held = vars(sys.modules[name]).values()
+            waiting += [v.__name__ for v in held if type(v) is ModuleType]
+            waiting += [str(v.__module__) for v in held if type(v) in (FunctionType, type)]
+            waiting.append(name.rpartition(".")[0])
+    return used
 
 
 def pytest_configure(config: pytest.Config) -> None:
