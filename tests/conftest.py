@@ -50,8 +50,16 @@ FIRST = ("tests/tracing/state/", "tests/tracing/hard/test_random_models.py")
 """Tests that look through all objects of the process many times, before others import millions of them."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    first = [item for item in items if item.nodeid.startswith(FIRST)]
+    rest = [item for item in items if not item.nodeid.startswith(FIRST)]
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)  # each begins with its share
+    items[:] = [
+        item
+        for n in range(workers)
+        for part in (first, rest)
+        for item in part[len(part) * n // workers : len(part) * (n + 1) // workers]
+    ]
     for item in items:
         if isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames):
             item.add_marker("live")

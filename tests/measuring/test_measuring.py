@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 import opgraph
@@ -256,6 +256,40 @@ def test_a_profiler_of_ones_own_stays_on() -> None:
         model(x)
     (linear,) = (e for e in profiler.key_averages() if e.key == "aten::linear")
     assert linear.count >= 4
+
+
+def test_how_torch_compiles_is_as_a_loop_says_behind_its_steps() -> None:
+    """A block of the loop's own begins within one step that is marked, and ends within another."""
+    from torch._dynamo import eval_frame
+
+    model, x = nn.Linear(4, 1), torch.ones(2, 4)
+    optimizer = torch.optim.SGD(model.parameters())
+    with opgraph.recording(model) as run:
+        for number in range(8):
+            model(x).sum().backward()
+            optimizer.step()
+            if number % 2:
+                with torch.no_grad(), torch.compiler.set_stance("eager_on_recompile"):
+                    model.eval()
+                    model(x)
+                    model.train()
+    assert eval_frame._stance.stance == "default"
+    with torch.profiler.profile() as profiler:
+        with pytest.raises(TraceError, match="one that is on would end"):
+            _ = run.measured
+        model(x)
+    assert "aten::linear" in {event.key for event in profiler.key_averages()}
+    with _Counts() as counts:
+        _ = run.measured
+    assert counts.number < 100
+
+
+class _Counts(TorchDispatchMode):
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        return func(*args, **(kwargs or {}))
 
 
 def test_a_model_that_cannot_be_followed_is_left_as_it_was() -> None:
@@ -846,6 +880,7 @@ def test_what_is_compiled_as_a_model_is_measured_works_afterwards(mode: str) -> 
 BY_CLOSURES = """
 import gc, torch, opgraph
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
 optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
 def closure():

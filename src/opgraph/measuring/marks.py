@@ -53,7 +53,9 @@ class Marks:
         self._next, self.phase = {}, "forward"
         self.modules = ModuleCalls(self._tree, lambda: 0, lambda _: ())
         with ExitStack() as stack:
-            stack.enter_context(compiling("force_eager"))  # nothing is heard of what is compiled
+            stack.enter_context(
+                compiling("force_eager", in_a_loop=True)
+            )  # nothing is heard of what is compiled
             stack.enter_context(_on(_Functions(self)))
             self.modules.attach()
             stack.callback(self.modules.detach)

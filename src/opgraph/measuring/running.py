@@ -19,6 +19,7 @@ from unittest.mock import patch
 import torch
 from torch._C._profiler import _RecordFunctionFast
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opgraph.measuring.marks import STEP, Marks
 from opgraph.measuring.steps import Step
@@ -269,6 +270,16 @@ def waiting(device: torch.device) -> Callable[[], object]:
 def _cost() -> float:
     """Seconds that the profiler adds to an operator that it writes down: of many that have nothing to do,
     the quickest of several times."""
+    if watched():
+        raise TraceError(
+            "what was measured is told without what a profiler takes: one that is on would end with that",
+            hint="look before it, or behind it",
+        )
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return _cost_of_profiling()
+
+
+def _cost_of_profiling() -> float:
     x = torch.ones(1)
 
     def many() -> float:

@@ -499,28 +499,39 @@ def _refuse_transformed(module: torch.nn.Module, example: Example) -> None:
 
 
 @contextmanager
-def compiling(stance: str) -> Iterator[None]:
+def compiling(stance: str, *, in_a_loop: bool = False) -> Iterator[None]:
     """Within, `torch.compile` means that, and so do regions that are compiled by themselves: where nothing
-    is, an export would call them from themselves without end."""
+    is, an export would call them from themselves without end. What a person's own loop says that it means
+    (`in_a_loop`) it does so behind this."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and it is slow to import
         yield
         return
     with ExitStack() as stack:
         if stance == "force_eager":
             stack.enter_context(replaced(_REGIONS, "invoke_subgraph_placeholder", _plainly))
-        stack.enter_context(_Stance(stance))
+        stack.enter_context(_Stance(stance, in_a_loop))
         yield
 
 
 class _Stance(Standing):
-    def __init__(self, stance: str) -> None:
-        self._stance = stance
+    def __init__(self, stance: str, in_a_loop: bool) -> None:
+        self._stance, self._in_a_loop = stance, in_a_loop
 
     def put(self) -> None:
-        self._set = torch.compiler.set_stance(self._stance)
+        dynamo: Any = torch._dynamo
+        self._before = dynamo.eval_frame._set_stance(dynamo.eval_frame.DynamoStance(self._stance))
+        if self._in_a_loop:
+            self._set, dynamo.decorators._set_stance = dynamo.decorators._set_stance, self._told
+
+    def _told(self, stance: Any) -> Any:
+        before, self._before = self._before, stance
+        return before
 
     def take(self) -> None:
-        self._set.__exit__(None, None, None)
+        dynamo: Any = torch._dynamo
+        if self._in_a_loop:
+            dynamo.decorators._set_stance = self._set
+        dynamo.eval_frame._set_stance(self._before)
 
 
 _REGIONS = sys.modules[invoke_subgraph.__class__.__module__]

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import array
 import functools
+import gzip
 import io
 import logging
 import mmap
+import pickle
 import queue
 import random
 import threading
@@ -18,10 +20,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.tracing.state.using import Using
 from torch import Tensor, nn
 
 import opgraph
@@ -418,3 +422,65 @@ def test_errors_that_answer_as_they_like_fail_as_others_do(made: Callable[[], Ex
     with pytest.raises(opgraph.TraceError):
         opgraph.profile(model, (X,))
     assert model.counts == []
+
+
+WIDE = torch.ones(2, 8)
+
+
+def _layered(kind: str, path: Path) -> Any:
+    """A stream of lines, and those that it reads from, which were found first."""
+    if kind == "gzip":
+        path.write_bytes(gzip.compress(path.read_bytes()))
+        packed = gzip.GzipFile(fileobj=path.open("rb"))
+        return [packed.fileobj, packed, io.TextIOWrapper(packed)]
+    binary = path.open("rb")
+    if kind == "raw":
+        return [binary.raw, binary, io.TextIOWrapper(binary)]
+    return [binary, io.TextIOWrapper(binary)]
+
+
+@pytest.mark.parametrize("kind", ["plain", "raw", "gzip"])
+def test_a_stream_around_others_goes_back_behind_them(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("".join(f"{n}.0\n" for n in range(5000)))
+    streams = _layered(kind, path)
+    read: list[float] = []
+    model = Using(lambda: read.append(float(streams[-1].readline())))
+    model(WIDE)
+    profile = opgraph.profile(model, WIDE)
+    for _ in range(3):
+        model(WIDE)
+    assert read == [0, 1, 2, 3]
+    assert not profile.remarks
+    for stream in streams[::-1]:
+        stream.close()
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_what_an_unpickler_has_read_ahead_is_said(used: bool, tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(pickle.dumps(float(n)) for n in range(9)))
+    with path.open("rb") as file:
+        records = pickle.Unpickler(file)
+        model = Using(lambda: records.load() if used else records)
+        records.load()
+        profile = opgraph.profile(model, WIDE)
+    assert any("read ahead" in remark.text for remark in profile.remarks) is used
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [opgraph.profile, partial(opgraph.measure, device="cpu", steps=2)])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_how_torch_compiles_is_as_before(lazy: bool, run: Any) -> None:
+    from torch._dynamo import eval_frame
+
+    def sets() -> None:
+        torch.compiler.set_stance("force_eager")
+        torch.compiler.set_default_backend("eager")
+        torch.compiler.set_enable_guard_collectives(True)
+
+    before = torch.compiler.get_default_backend()
+    run(nn.Sequential(nn.LazyLinear(8) if lazy else nn.Linear(8, 8), Using(sets)), WIDE)
+    assert eval_frame._stance.stance == "default"
+    assert torch.compiler.get_default_backend() == before
+    assert not torch.compiler.set_enable_guard_collectives(False)

@@ -64,7 +64,7 @@ from opgraph.tracing.state.process import (
 )
 from opgraph.tracing.state.reach import Reach, reads_memory
 from opgraph.tracing.state.signals import ASKED, Signalled, Signals
-from opgraph.tracing.state.states import InCommon, Said, saves, way_back
+from opgraph.tracing.state.states import InCommon, Said, saves, streams_below, way_back
 from opgraph.tracing.state.steps import Left, Step, all_back
 from opgraph.tracing.state.tensors import (
     LOOKS_BACK,
@@ -905,7 +905,8 @@ class _Remembered:
         self.tensors = [Looks(t) for t in reach.tensors.values()]
         self.apart = Apart(reach.tensors.values(), ends=guard.ends)
         loggers = [item for item in reach.stateful if issubclass(type(item), Logger)]
-        others = (item for item in reach.stateful if not issubclass(type(item), Logger))
+        others = [item for item in reach.stateful if not issubclass(type(item), Logger)]
+        others.sort(key=streams_below)  # to go back in one moves those that it reads from
         self.loggers, self.states = (list(guard.found_states(f)) for f in (loggers, others))
         arrays = list(guard.copied_arrays(reach.arrays))
         self.arrays = [array for array, _ in arrays]

@@ -1002,6 +1002,20 @@ def _files_in_memory_back(fsspec: Any, before: tuple[Any, ...]) -> None:
             raise Left(f"forward wrote to the file memory:/{name}")
 
 
+def _hook_of_guards(_: Any) -> Any:
+    """What is called when guards of compiled code were checked, which only what sets it says."""
+    hook = _set_hook_of_guards(None)
+    _set_hook_of_guards(hook)
+    return hook
+
+
+def _hook_of_guards_back(_: Any, before: Any) -> None:
+    _set_hook_of_guards(before)
+
+
+_set_hook_of_guards: Any = torch._C._dynamo.eval_frame.set_guard_complete_hook
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("multiprocessing.util", attrgetter("_logger", "_log_to_stderr"), _log_back),
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
@@ -1014,6 +1028,10 @@ _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]],
     ("multiprocessing.context", lambda m: m._default_context._actual_context,
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
     ("multiprocessing.spawn", attrgetter("_python_exe"), lambda m, exe: setattr(m, "_python_exe", exe)),
+    ("torch._dynamo.eval_frame", lambda e: e._stance, lambda e, before: e._set_stance(before)),
+    ("torch._dynamo.eval_frame", _hook_of_guards, _hook_of_guards_back),
+    ("torch._dynamo.backends.registry", attrgetter("_default_backend"),
+     lambda r, before: setattr(r, "_default_backend", before)),
     ("torch.nn.utils.parametrize", _Computed, lambda p, before: before.back(p)),
     ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
     ("unittest.mock", lambda m: m._patch._active_patches.copy(), _patched_back),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import re
@@ -27,7 +28,7 @@ from opgraph.tracing.state.classes import (
 )
 from opgraph.tracing.state.effects import name_of, standard
 from opgraph.tracing.state.holding import are_alike as _is_same
-from opgraph.tracing.state.holding import shown_in_c
+from opgraph.tracing.state.holding import shown_in_c, table_of
 from opgraph.tracing.state.loops import Waiting
 from opgraph.tracing.state.packages import is_closed
 from opgraph.tracing.state.reach import LOCKS, OF_WORKERS, SHARED_LOCK
@@ -104,6 +105,27 @@ def _alike(one: Any, other: Any) -> bool:
     return one is other or bool(one == other)
 
 
+def streams_below(item: Any) -> int:
+    """Through how many streams one reads that is made around others (of text, of what is compressed)."""
+    below, seen = -1, set[int]()
+    while issubclass(type(item), io.IOBase) and id(item) not in seen:
+        seen.add(id(item))
+        below += 1
+        held = table_of(item) or {}
+        said = (held.get(name) for name in ("fileobj", "_fp", "_buffer") if type(held) is dict)
+        item = next((each for each in said if each is not None), None) or _read_by(item)
+    return max(below, 0)
+
+
+def _read_by(stream: Any) -> Any:
+    """What a stream of Python's own reads from."""
+    name = {io.TextIOWrapper: "buffer"}.get(type(stream), "raw")
+    own = type(stream) in (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom)
+    with suppress(ValueError):  # it was detached
+        return getattr(stream, name) if own else None
+    return None
+
+
 def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     """A function that brings back a generator of random numbers (of torch, Python or numpy) or a buffer."""
     if isinstance(item, (bytearray, array)):
@@ -160,7 +182,9 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
         kept: Any = pickle.Pickler if isinstance(item, pickle.Pickler) else pickle.Unpickler
         memo, keeper = kept.memo, kept(io.BytesIO())  # as no class below has it
         memo.__set__(keeper, memo.__get__(item))
-        return partial(_memo_back, memo, item, keeper)
+        peeks = any(getattr(each, "__name__", "") == "peek" for each in gc.get_referents(item))
+        ahead = shown_in_c(item, kept) if peeks else None
+        return partial(_memo_back, memo, item, keeper, ahead)
     if hasattr(item, "getstate"):
         return partial(_numbers_back, item, _own(item, "getstate")())
     if hasattr(item, "set_state"):
@@ -184,9 +208,12 @@ def _content_back(item: Any, before: Any) -> None:
         _own(item, "__setitem__")(slice(None), before)
 
 
-def _memo_back(memo: Any, pickles: Any, keeper: Any) -> None:
+def _memo_back(memo: Any, pickles: Any, keeper: Any, ahead: bytes | None) -> None:
     """Let what pickles, or takes what was pickled, know what it knew: later parts refer to that. A
-    `keeper` of the same kind has it, since one that takes can be given no dictionary."""
+    `keeper` of the same kind has it, since one that takes can be given no dictionary. What it had read
+    `ahead` of a file that lets it look ahead stays as far as it was taken."""
+    if ahead is not None and shown_in_c(pickles, type(keeper)) != ahead:
+        raise Left("forward took what an unpickler had read ahead of its file")
     now, before = memo.__get__(pickles).copy(), memo.__get__(keeper).copy()
     if now.keys() != before.keys() or not all(_is_same(now[key], before[key]) for key in now):
         memo.__set__(pickles, memo.__get__(keeper))
