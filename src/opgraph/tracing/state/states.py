@@ -112,8 +112,8 @@ def streams_below(item: Any) -> int:
         seen.add(id(item))
         below += 1
         held = table_of(item) or {}
-        said = (held.get(name) for name in ("fileobj", "_fp", "_buffer") if type(held) is dict)
-        item = next((each for each in said if each is not None), None) or _read_by(item)
+        said = [held.get(name) for name in ("fileobj", "_fp", "_buffer") if type(held) is dict]
+        item = next((each for each in (*said, _read_by(item)) if each is not None), None)
     return max(below, 0)
 
 
@@ -212,11 +212,12 @@ def _memo_back(memo: Any, pickles: Any, keeper: Any, ahead: bytes | None) -> Non
     """Let what pickles, or takes what was pickled, know what it knew: later parts refer to that. A
     `keeper` of the same kind has it, since one that takes can be given no dictionary. What it had read
     `ahead` of a file that lets it look ahead stays as far as it was taken."""
-    if ahead is not None and shown_in_c(pickles, type(keeper)) != ahead:
-        raise Left("forward took what an unpickler had read ahead of its file")
+    took = ahead is not None and shown_in_c(pickles, type(keeper)) != ahead
     now, before = memo.__get__(pickles).copy(), memo.__get__(keeper).copy()
     if now.keys() != before.keys() or not all(_is_same(now[key], before[key]) for key in now):
         memo.__set__(pickles, memo.__get__(keeper))
+    if took:
+        raise Left("forward took what an unpickler had read ahead of its file")
 
 
 def _numbers_back(item: Any, before: Any) -> None:
