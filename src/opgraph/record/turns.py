@@ -236,6 +236,23 @@ class replaced(Standing):  # noqa: N801  (it is used like a function)
             setattr(self._owner, self._name, self._before)
 
 
+class as_before(Standing):  # noqa: N801  (it is used like a function)
+    """Within, somebody else may put another attribute there, as torch does while it traces; put aside, it
+    is what it was."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner, self._name = owner, name
+        self._plain = self._now = vars(owner)[name]
+
+    def put(self) -> None:
+        if vars(self._owner)[self._name] is self._plain:
+            setattr(self._owner, self._name, self._now)
+
+    def take(self) -> None:
+        self._now = vars(self._owner)[self._name]
+        setattr(self._owner, self._name, self._plain)
+
+
 _INHERITED = object()
 
 

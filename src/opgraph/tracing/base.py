@@ -30,7 +30,7 @@ from opgraph.record.identity import identity
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.remarks import Remark, leave
 from opgraph.record.targets import Target
-from opgraph.record.turns import Standing, aged, replaced, roomy, turn, uncollected
+from opgraph.record.turns import Standing, aged, as_before, replaced, roomy, turn, uncollected
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import (
     assembled,
@@ -416,6 +416,8 @@ def staged(
         stack.callback(_set_fast_layers, torch.backends.mha.get_fastpath_enabled())
         _set_fast_layers(False)  # noqa: FBT003
         stack.enter_context(compiling(stance))
+        for name in ("__call__", "__getattr__"):  # which torch's tracer of symbols has others for
+            stack.enter_context(as_before(torch.nn.Module, name))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(uncommented())

@@ -464,6 +464,40 @@ def test_an_import_finds_all_as_it_is_without_a_run(
             setattr(owner, name, value)
 
 
+CALLS = """
+import torch
+from torch import nn
+CALL = nn.Module.__call__
+TABLE = torch.arange(8.0) * 0.5
+POOLED = nn.AvgPool1d(2)(torch.arange(16.0).view(1, 16))
+"""
+
+
+@pytest.mark.parametrize("tracer", ["auto", "fx", "dynamo", "export"])
+def test_an_import_finds_no_tracing_of_torch(tracer: str, notes: Any, tmp_path: Path) -> None:
+    (tmp_path / "noting_package" / "calls.py").write_text(CALLS)
+
+    class Imports(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            from noting_package.calls import POOLED, TABLE  # type: ignore[import-not-found]
+
+            result: Tensor = super().forward(x) * TABLE + POOLED
+            return result
+
+    model, call, modes = Imports(8, 8), nn.Module.__call__, _modes()
+    assert opgraph.profile(model, X, tracer=tracer).totals.flops
+    module = sys.modules["noting_package.calls"]
+    assert module.CALL is call
+    assert type(module.TABLE) is type(module.POOLED) is Tensor
+    assert _modes() == modes
+    assert type(model(X)) is Tensor
+
+
+def _modes() -> tuple[int, int]:
+    operators = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    return len(operators), len(torch.overrides._get_current_function_mode_stack())
+
+
 UNSEEN = slice([])
 """Has a list where nobody looks, which nobody brings back."""
 

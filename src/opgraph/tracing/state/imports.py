@@ -8,7 +8,7 @@ import _frozen_importlib as importing
 import _frozen_importlib_external as importing_files
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _python_dispatch as dispatching
 
 from opgraph.record.turns import is_mine, put_aside
-from opgraph.tracing.state.process import set_dispatch_modes, set_function_modes
+from opgraph.tracing.state.process import modes_around, set_dispatch_modes, set_function_modes
 
 _FILES: Any = importing_files._LoaderBasics
 """Has what makes a module of its file."""
@@ -38,13 +38,14 @@ class Imports:
         self._before, self._heard, self._plain = before, heard, getattr(importing, _FIRST)
         self._plainly, self._make = plainly, _FILES.exec_module
         self._within = threading.local()
+        self._modes: list[Any] = []  # those that are around a run
         self._execute: Any = None
         self._there: dict[str, ModuleType] = {}
         self._failed: dict[str, tuple[Any, ...]] = {}  # by what was looked for then
 
     def begin(self) -> None:
         """Hear from now on."""
-        self._there = dict(sys.modules)
+        self._there, self._modes = dict(sys.modules), modes_around()
         setattr(importing, _FIRST, self._imported)
 
         def execute(loader: Any, module: ModuleType) -> None:
@@ -92,7 +93,7 @@ class Imports:
             return
         self._within.one = True
         try:
-            with _undisturbed():
+            with _undisturbed(self._modes):
                 then = self._before()
                 try:
                     with self._plainly():
@@ -135,21 +136,31 @@ def _by_tracing() -> bool:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Within, none of opgraph's modes is on, and nothing of its stands in the place of anything."""
-    functions, operators = (
-        _get_current_function_mode_stack(),
-        dispatching._get_current_dispatch_mode_stack(),
-    )
-    set_function_modes([m for m in functions if not _is_own(m)])
-    set_dispatch_modes([m for m in operators if not _is_own(m)])
+def _undisturbed(around: Collection[Any]) -> Iterator[None]:
+    """Within, no mode traces but what is `around` a run, and nothing stands in the place of anything."""
+
+    def stays(mode: Any) -> bool:
+        return any(mode is each for each in around) or not _traces(mode)
+
+    functions = _get_current_function_mode_stack()
+    set_function_modes(list(filter(stays, functions)))
     try:
-        with put_aside():
-            yield
+        with dispatching._disable_current_modes() as off, put_aside():
+            set_dispatch_modes(list(filter(stays, reversed(off))))
+            try:
+                yield
+            finally:
+                set_dispatch_modes([])
     finally:
         set_function_modes(functions)
-        set_dispatch_modes(operators)
 
 
-def _is_own(mode: Any) -> bool:
-    return type(mode).__module__.startswith("opgraph.")
+def _traces(mode: Any) -> bool:
+    """Whether a mode is opgraph's, or one by which torch captures a graph."""
+    return type(mode).__module__.startswith(_TRACING)
+
+
+_TRACING = (
+    "opgraph.", "torch.fx.", "torch.export.", "torch._export.", "torch._subclasses.",
+    "torch._functorch.", "torch._dynamo.",
+)  # fmt: skip
