@@ -14,7 +14,6 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._C._profiler import _RecordFunctionFast
@@ -27,7 +26,7 @@ from opgraph.record import units
 from opgraph.record.errors import TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunEvent, RunRecord, median, uncertainty
-from opgraph.record.turns import replaced
+from opgraph.record.turns import replaced, variables
 from opgraph.tracing.base import uncommented
 
 STEADY = 0.02
@@ -252,8 +251,8 @@ def profiled(device: torch.device, *, memory: bool = False) -> Iterator[Any]:
     """Within, the profiler of torch is on, for the host and the device."""
     kinds = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
     activities = [ProfilerActivity.CPU, *filter(None, [kinds.get(device.type)])]
-    quiet = {"KINETO_LOG_LEVEL": "9", **os.environ}  # it says on stderr that it starts and stops
-    with patch.dict(os.environ, quiet):
+    level = os.environ.get("KINETO_LOG_LEVEL", "9")  # it says on stderr that it starts and stops
+    with variables(KINETO_LOG_LEVEL=level):
         found = profile(activities=activities, profile_memory=memory).__enter__()
     with ExitStack() as stack:
         stack.push(found)

@@ -236,6 +236,21 @@ class replaced(Standing):  # noqa: N801  (it is used like a function)
             setattr(self._owner, self._name, self._before)
 
 
+@contextmanager
+def variables(**values: str) -> Iterator[None]:
+    """Within, variables of the environment have these values; the others stay there for other threads."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = was
+
+
 class as_before(Standing):  # noqa: N801  (it is used like a function)
     """Within, somebody else may put another attribute there, as torch does while it traces; put aside, it
     is what it was."""

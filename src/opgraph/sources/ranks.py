@@ -8,7 +8,6 @@ result says nothing. On fake tensors nothing has to be said.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -26,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from opgraph.record.errors import InputError
 from opgraph.record.profile import World
 from opgraph.record.remarks import Remark
-from opgraph.record.turns import replaced, turn
+from opgraph.record.turns import replaced, turn, variables
 
 _worlds: list[World] = []
 
@@ -71,11 +70,11 @@ def ranks(world_size: int, rank: int = 0) -> Iterator[World]:
             raise InputError("this process is in a process group already",
                              hint="dist.destroy_process_group() leaves it")  # fmt: skip
         made = DeviceMesh.__init__
-        stack.enter_context(patch.dict(os.environ, {
-            "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(local),
-            "LOCAL_WORLD_SIZE": str(min(world_size, _NODE)), "GROUP_RANK": str(rank // _NODE),
-            "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
-        }))  # fmt: skip
+        stack.enter_context(variables(
+            RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(local),
+            LOCAL_WORLD_SIZE=str(min(world_size, _NODE)), GROUP_RANK=str(rank // _NODE),
+            MASTER_ADDR="localhost", MASTER_PORT="29500",
+        ))  # fmt: skip
         stack.enter_context(patch.object(DeviceMesh, "__init__", here))
         stack.enter_context(patch.object(Tensor, "pin_memory", lambda tensor, *_: tensor))
         stack.enter_context(patch.object(Tensor, "is_pinned", lambda *_: True))

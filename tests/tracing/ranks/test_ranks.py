@@ -484,3 +484,13 @@ def test_attention_in_a_ring(rotates: str, forward: int, monkeypatch: pytest.Mon
     left = counted(profile, {"attention": "causal"})
     assert left.totals.flops == half + (WORLD - 1) * own // 2
     assert [w.task.flops for w in workload(left.graph)] == [w.task.flops for w in workload(graph)]
+
+
+def test_variables_that_are_set_in_a_world_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPGRAPH_TESTED", "before")
+    monkeypatch.delenv("RANK", raising=False)
+    with opgraph.ranks(4):
+        assert os.environ["RANK"] == "0"
+        os.environ["OPGRAPH_TESTED"] = "within"
+    assert os.environ["OPGRAPH_TESTED"] == "within"
+    assert "RANK" not in os.environ

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
 from math import prod
-from os import environ
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -41,6 +40,7 @@ from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.graph import Graph, Kernel, Node, Storage
 from opgraph.record.profile import GENERATED, Access, Compiled, CompiledKernel, Phase
 from opgraph.record.targets import ASSUMED
+from opgraph.record.turns import variables
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, Prepare, TraceOptions
 from opgraph.tracing.replay.dynamo import Around, Backend, trace
@@ -276,25 +276,12 @@ def schedule(
     Where gradients are asked for, those of its backward, too. What torch writes to disk, and sets in the
     environment, goes with it."""
     lower = None if autocast is None else getattr(torch, autocast)
-    with TemporaryDirectory() as folder, _variable("TORCHINDUCTOR_CACHE_DIR", folder):
+    with TemporaryDirectory() as folder, variables(TORCHINDUCTOR_CACHE_DIR=folder):
         if torch.is_grad_enabled() and any(getattr(i, "requires_grad", False) for i in inputs):
             trained = _schedule_both(gm, inputs, machine, lower, target)
             if trained is not None:
                 return trained
         return _schedule_forward(gm, inputs, machine, lower, target)
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Within, a variable of the environment has this value; the others stay there for other threads."""
-    before = environ.get(name)
-    environ[name] = value
-    try:
-        yield
-    finally:
-        environ.pop(name, None)
-        if before is not None:
-            environ[name] = before
 
 
 def _schedule_forward(
