@@ -56,7 +56,7 @@ def lowest(session: nox.Session) -> None:
     """The fast tests at the lowest versions that pyproject.toml allows, and unless some are named the slow
     ones of what hangs on torch most: some 7 GB, and minutes."""
     session.install("--resolution", "lowest-direct", "-e", ".[dev]")
-    session.run("pytest", "-n", "0", "-m", "not slow", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "worksteal", "-m", "not slow", *session.posargs)
     if not session.posargs:
         session.run("pytest", "-n", "0", "-m", "slow", "tests/tracing/state", "tests/tracing/modes")
 
