@@ -109,6 +109,24 @@ def test_each_step_has_the_arguments_that_were_given(mode: str) -> None:
     assert len(locked.rows) == 1
 
 
+class Forces(nn.Module):
+    """Computes gradients itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        return -torch.autograd.grad(self.energy(x).square().sum(), x)[0]
+
+
+def test_a_forward_that_computes_gradients_is_measured() -> None:
+    found = opgraph.measure(Forces(), torch.ones(2, 3), device="cpu", steps=2)
+    assert any("grad" in node.name for node in found.nodes)
+    assert found.seconds > 0
+
+
 class Drawing(nn.Module):
     """Takes a number from a generator, which nobody can copy."""
 

@@ -74,7 +74,7 @@ def measured_profile(
     import torch
 
     from opgraph.measuring import measured, step_of
-    from opgraph.tracing.base import compiling, uncommented
+    from opgraph.tracing.base import GRADED, compiling, uncommented
     from opgraph.tracing.state.guard import COPYING, guarded
 
     asked = options or Options()
@@ -97,7 +97,7 @@ def measured_profile(
     reached = [built.module, *example.given]  # a copy of it refers to all that it does
 
     def ran(guard: Guard) -> RunRecord:  # with it the copy of the model ends, while that is heard
-        step = step_of(built, example, asked, where)
+        step = step_of(built, example, asked, where, gradients=GRADED in profile.model.notes)
         tell("running …")
         with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
             step.ready(None)()  # what it writes to that is not its own is copied before

@@ -42,8 +42,10 @@ class Step:
     shared: set[type]
 
 
-def step_of(model: Model, example: Example, options: Options, device: torch.device) -> Step:
-    """The step that the options ask for, on a device.
+def step_of(
+    model: Model, example: Example, options: Options, device: torch.device, *, gradients: bool = False
+) -> Step:
+    """The step that the options ask for, on a device; `gradients` are on where forward computes some.
 
     Raises `TraceError` where the model cannot be copied, or has no weights that fit into memory.
     """
@@ -63,7 +65,7 @@ def step_of(model: Model, example: Example, options: Options, device: torch.devi
                 given = prepare(module, *given, None)
 
         def run() -> Any:
-            with torch.no_grad():
+            with torch.set_grad_enabled(gradients):
                 return arrived(module(*given[0], **given[1]))
 
         return run

@@ -379,6 +379,19 @@ def test_labels_that_are_none_of_a_loss():
     )
 
 
+def test_a_loss_of_frozen_weights_alone():
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.unused = nn.Linear(4, 3).requires_grad_(False), nn.Linear(4, 3)
+
+        def forward(self, x, labels):
+            return {"loss": self.layer(x).sum(), "logits": x}
+
+    with pytest.raises(TraceError, match="depends on no weight that is trained"):
+        opgraph.profile(Frozen(), (torch.ones(2, 4), torch.ones(2)), mode="train")
+
+
 def test_a_model_of_ones_own_that_makes_a_criterion_is_trained():
     class Own(nn.Module):
         def __init__(self):

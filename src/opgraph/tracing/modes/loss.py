@@ -261,7 +261,10 @@ def _returned(result: Any) -> Tensor:
     loss = _own(result)
     if loss is None and isinstance(result, Mapping) and all(map(_is_number, result.values())):
         return _summed(result)
-    numbers = [t for t in tensors_in(result) if _is_number(t) and t.requires_grad]
+    every = [t for t in tensors_in(result) if _is_number(t)]
+    numbers = [t for t in every if t.requires_grad]
+    if loss is None and every and not numbers:
+        raise TraceError("the loss that the model returns depends on no weight that is trained")
     if loss is None and len(numbers) != 1:
         raise TraceError(
             'the model was given labels, and returns no loss; loss="sum" takes the sum of it'

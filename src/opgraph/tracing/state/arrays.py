@@ -162,6 +162,14 @@ def _bare(array: Any) -> Any:
     return own.view(array, own)
 
 
+def same_content(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same, to the bit. Texts of any length are elsewhere in memory, and an array
+    only says where."""
+    if one.dtype.kind == "T":
+        return bool(one.tolist() == other.tolist())
+    return bool(one.tobytes() == other.tobytes())
+
+
 def _array_back(array: Any, looks: dict[str, Any], names: Any, writeable: bool, kept: Any) -> None:
     if names is not None and looks["dtype"].names != names:
         looks["dtype"].names = names
@@ -172,7 +180,7 @@ def _array_back(array: Any, looks: dict[str, Any], names: Any, writeable: bool, 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that nobody should
                 setattr(array, name, value)
-    if kept is not None and _bare(array).tobytes() != kept.tobytes():
+    if kept is not None and not same_content(_bare(array), kept):
         if not array.flags.writeable:
             array.flags.writeable = True
         _bare(array)[...] = kept

@@ -35,6 +35,7 @@ from opgraph.tracing.state.holding import (
     slot_value,
     table_of,
 )
+from opgraph.tracing.state.places import Places, placed
 from opgraph.tracing.state.signals import held
 from opgraph.tracing.state.speaking import Own
 from opgraph.tracing.state.steps import Step, all_back
@@ -72,8 +73,8 @@ Now = tuple[list[Any], ...]
 """What is in dictionaries, in lists and the like, in those that were empty, in classes, and by names; how
 much is in caches; what functions and partials say."""
 LISTS = (
-    "stateful arrays caches errors iterators _empty _tables _apart _holders _wholes _common _objects _of_c "
-    "_slots _classes _functions _partials _names _last _spaces _attributes _contexts history _lent "
+    "stateful arrays caches errors iterators _empty _tables _apart _holders _sets _wholes _common _objects "
+    "_of_c _slots _classes _functions _partials _names _last _spaces _attributes _contexts history _lent "
     "_going_on"
 ).split()
 """The lists of what was found, with what it was then."""
@@ -101,6 +102,7 @@ class Found:
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
     _apart: list[Own] = field(default_factory=list)
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
+    _sets: list[tuple[Any, Places]] = field(default_factory=list)
     _wholes: list[Any] = field(default_factory=list)
     _common: list[tuple[Any, list[tuple[Any, list[Any]]]]] = field(default_factory=list)
     _objects: list[tuple[Any, type, Any]] = field(default_factory=list)
@@ -316,6 +318,7 @@ class Found:
                     yield [p for p in pairs if (identity(p[0]) in late) is of_code], back
             yield slots, slot_back
             yield self._classes, class_back
+        yield (found for found in self._sets if identity(found[0]) not in stay), placed
 
     def _one_with_c(self) -> dict[int, str]:
         """By their ids, the objects that a package made in C, and that went on there where Python does not

@@ -115,6 +115,7 @@ from opgraph.tracing.state.packages import (
     module_of,
     parts_of,
 )
+from opgraph.tracing.state.places import places
 from opgraph.tracing.state.process import modes_around
 from opgraph.tracing.state.speaking import Own, behind, ending, going_with, says_the_same
 from opgraph.tracing.state.undoing import (
@@ -441,6 +442,8 @@ class Reach(Found):
                 continue
             if kind is table or kind is holder:  # they hold nothing as long as they are empty
                 (wait if item else empty)(item)
+                if kind is holder and not item:
+                    self._lying(item)
                 continue
             if kind is MISSING:
                 cls = type(item)
@@ -484,12 +487,18 @@ class Reach(Found):
         """A list, a set, a deque."""
         kept = list(holder_class(item).__iter__(item))
         self._holders.append((item, kept))
+        self._lying(item)
         if not LEAVES.issuperset(kinds_of(kept)):
             self._look(kept)
             if type(item) is set:
                 self._wholes.append(item)
             if issubclass(type(item), set) and any(map(answers_by_code, kept)):
                 self._answered.add(identity(item))
+
+    def _lying(self, item: Any) -> None:
+        """Where its items are, of a set."""
+        if issubclass(type(item), set) and (there := places(item)) is not None:
+            self._sets.append((item, there))
 
     def _tuple(self, item: Iterable[Any]) -> None:
         self._look(item)
@@ -1129,6 +1138,7 @@ class Reach(Found):
             held = held_by(item)
             found: list[Any] = self._tables if base is dict else self._holders
             found.append((item, contents(item)))
+            self._lying(item)
         if own or of in _HOLDING or base not in (None, cls):
             at = len(self._slots)
             self._named_slots(item, follow=False)

@@ -27,6 +27,7 @@ from opgraph.tracing.state.classes import (
     scripted_items,
 )
 from opgraph.tracing.state.effects import name_of, standard
+from opgraph.tracing.state.arrays import same_content
 from opgraph.tracing.state.holding import are_alike as _is_same
 from opgraph.tracing.state.holding import shown_in_c, table_of
 from opgraph.tracing.state.loops import Waiting
@@ -100,8 +101,7 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_alike(v, other[k]) for k, v in one.items())
     if is_numpys(type(one), "ndarray"):
-        same: bool = one.tobytes() == other.tobytes()
-        return same
+        return same_content(one, other)
     return one is other or bool(one == other)
 
 
@@ -204,7 +204,7 @@ def _own(item: Any, name: str) -> Any:
 
 
 def _content_back(item: Any, before: Any) -> None:
-    if _own(item, "__getitem__")(slice(None)) != before:
+    if bytes(memoryview(item)) != bytes(memoryview(before)):
         _own(item, "__setitem__")(slice(None), before)
 
 
