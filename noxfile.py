@@ -112,7 +112,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def site(session: nox.Session) -> None:
-    """The documentation as a site, with the output of every command: four minutes, no warning allowed."""
+    """The documentation as a site, with the output of every command: three minutes, no warning allowed."""
     session.run(
         "mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1", "OPGRAPH_CACHE": "0"}
     )
