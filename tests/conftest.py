@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
+from tests.apart import Apart, is_apart
 
 import opgraph
 from opgraph import Profile
@@ -46,20 +47,32 @@ LIVE = {"resnet18", "bert", "gpt2", "yolov8n", "shown"}
 """The fixtures that trace a model."""
 
 
-FIRST = ("tests/tracing/state/", "tests/tracing/hard/test_random_models.py")
-"""Tests that look through all objects of the process many times, before others import millions of them."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> Apart | None:
+    return (
+        Apart.from_parent(parent, path=module_path)
+        if is_apart(module_path, parent.config)
+        else None
+    )
 
 
+@pytest.hookimpl(tryfirst=True)  # before some are left out by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    first = [item for item in items if item.nodeid.startswith(FIRST)]
-    rest = [item for item in items if not item.nodeid.startswith(FIRST)]
+    first = [item for item in items if isinstance(item.parent, Apart)]
+    first.sort(key=lambda item: item.path.stat().st_size, reverse=True)
+    rest = [item for item in items if not isinstance(item.parent, Apart)]
     workers = getattr(config, "workerinput", {}).get("workercount", 1)  # each begins with its share
     items[:] = [
         item
         for n in range(workers)
-        for part in (first, rest)
-        for item in part[len(part) * n // workers : len(part) * (n + 1) // workers]
+        for item in (
+            *first[n::workers],
+            *rest[len(rest) * n // workers : len(rest) * (n + 1) // workers],
+        )
     ]
+    if "not slow" not in config.option.markexpr:
+        for item in first:
+            item.add_marker("slow")  # it has both, and runs those that are asked for
     for item in items:
         if isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames):
             item.add_marker("live")

@@ -43,7 +43,12 @@ class Step:
 
 
 def step_of(
-    model: Model, example: Example, options: Options, device: torch.device, *, gradients: bool = False
+    model: Model,
+    example: Example,
+    options: Options,
+    device: torch.device,
+    *,
+    gradients: bool = False,
 ) -> Step:
     """The step that the options ask for, on a device; `gradients` are on where forward computes some.
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch._higher_order_ops import invoke_subgraph
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._pytree import tree_map
 
 from opgraph.costs.formulas.linalg import SPARSE
@@ -412,6 +412,9 @@ def staged(
                 weights.stands_for(brought, parameter)
         if torch.get_default_device().type not in ("cpu", "meta"):
             stack.enter_context(torch.device("cpu"))
+        stack.enter_context(
+            unset_fake_temporarily()
+        )  # somebody's: its tensors are taken as they are
         stack.enter_context(torch.set_grad_enabled(gradients))
         stack.callback(_set_fast_layers, torch.backends.mha.get_fastpath_enabled())
         _set_fast_layers(False)  # noqa: FBT003

@@ -13,7 +13,7 @@ from benchmarks.training import CASES, LETTERS, Spoken
 from tests.tracing.ranks.programs import Model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 import opgraph
 from opgraph.analysis.cost.totals import module_tree
@@ -376,6 +376,27 @@ def test_labels_that_are_none_of_a_loss():
         opgraph.profile(Generator(), given, mode="train")
     assert (
         opgraph.profile(Generator(), given, mode="train", loss="sum").totals.flops == 6 * 2 * 16 * 4
+    )
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("lenient", [False, True])
+def test_within_a_mode_of_fake_tensors_of_ones_own(inside, lenient):
+    def made():
+        return nn.Sequential(
+            nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 4)
+        )
+
+    model = made()
+    with FakeTensorMode(allow_non_fake_inputs=lenient) as mode:
+        model = made() if inside else model
+        given = torch.zeros(6, 8)
+        assert opgraph.profile(model, given).totals.flops == 2304
+        profile = opgraph.profile(model, given, mode="train")
+        assert _get_current_dispatch_mode() is mode
+    assert (
+        profile.totals.flops
+        == opgraph.profile(made(), torch.zeros(6, 8), mode="train").totals.flops
     )
 
 

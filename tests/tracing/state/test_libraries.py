@@ -4,9 +4,11 @@ whose forward changed it."""
 from __future__ import annotations
 
 import ctypes
+import decimal
 import gc
 import importlib
 import importlib.util
+import json
 import logging
 import subprocess
 import sys
@@ -30,7 +32,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from dateutil import tz
 from duckdb.experimental.spark.sql.types import DataTypeSingleton, DateType
 from tests.tracing.state.using import Using
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 from tqdm import tqdm
 from transformers import AttentionInterface
 
@@ -866,3 +868,63 @@ def test_threads_of_arrow() -> None:
     before = arrow.cpu_count(), arrow.io_thread_count()
     opgraph.profile(Using(lambda: (arrow.set_cpu_count(2), arrow.set_io_thread_count(3))), X)
     assert (arrow.cpu_count(), arrow.io_thread_count()) == before
+
+
+def _registers() -> None:
+    distributions.biject_to._registry.clear()
+
+
+def _registers_by_a_name() -> None:
+    from torch.distributions import transform_to
+
+    transform_to._registry.clear()
+
+
+def _shows_otherwise() -> None:
+    np.ma.masked_print_option.set_display("n/a")
+
+
+def _writes_with_indents() -> None:
+    encoder = json._default_encoder  # type: ignore[attr-defined]
+    encoder.indent = 2
+
+
+def _computes_with_few_digits() -> None:
+    context = decimal.DefaultContext
+    context.prec = 11
+    context.clear_traps()
+
+
+def _notes_that_it_was_inexact() -> None:
+    decimal.BasicContext.divide(decimal.Decimal(1), decimal.Decimal(3))
+
+
+def _prints_polynomials_otherwise() -> None:
+    np.polynomial.set_default_printstyle("ascii")
+
+
+def _of_packages() -> Any:
+    context = decimal.Context()
+    return (
+        len(distributions.biject_to._registry), len(distributions.transform_to._registry),
+        np.ma.masked_print_option.display(), json._default_encoder.indent,  # type: ignore[attr-defined]
+        context.prec, str(context.traps), str(decimal.BasicContext.flags),
+        str(np.polynomial.Polynomial([1, 2])),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize(
+    "use",
+    [
+        _registers, _registers_by_a_name, _shows_otherwise, _writes_with_indents, _computes_with_few_digits,
+        _notes_that_it_was_inexact, _prints_polynomials_otherwise,
+    ],
+)  # fmt: skip
+def test_objects_that_a_module_shows_of_a_class_below_it(
+    use: Callable[[], None], values: bool
+) -> None:
+    before = _of_packages()
+    profile = opgraph.profile(Using(use, values), torch.ones(2, 8))
+    assert _of_packages() == before
+    assert not [r for r in profile.remarks if r.code == "state"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import sys
 import weakref
@@ -106,29 +105,36 @@ class Odd:
         return self.name % 7
 
 
+def _changed(items: set[Any], pool: list[Any], how: int) -> None:
+    """A set that has others in it, another size, or been looked through from another place."""
+    match how:
+        case 0:
+            items.clear()
+        case 1:
+            items.update(map(str, range(200)))
+        case 2:
+            items.intersection_update(pool[:3])
+        case _ if items:
+            items.pop()
+
+
 def test_any_set_is_as_it_was() -> None:
     draw, odd = random.Random(0), [Odd(each) for each in range(60)]
     for _ in range(400):
         pool = draw.sample(odd, draw.choice([0, 1, 4, 8, 20, 60]))
-        items = set(pool)
-        for _ in range(draw.randrange(5)):
-            if items:
-                items.add(items.pop())
+        items: set[Any] = set(pool)
+        for _ in range(draw.randrange(5) if items else 0):
+            items.add(items.pop())
         there, order = places(items), list(items)
         assert there is not None
         for _ in range(draw.randrange(1, 6)):
-            draw.choice([
-                items.clear, lambda: items.update(draw.sample(odd, 40)), lambda: items.pop() if items else 0,
-                lambda: items.intersection_update(pool[:3]), lambda: items.update(map(str, range(200))),
-            ])()  # fmt: skip
+            _changed(items, pool, draw.randrange(4))
         items.clear()
         items.update(order)
         placed((items, there))
         assert (places(items), list(items)) == (there, order)
         items.update(map(str, range(draw.randrange(100))))
-        items.clear()
-    gc.collect()
-    del pool, items, order
+    pool, items, order = [], set(), []
     assert {sys.getrefcount(each) for each in odd} == {3}  # the list's, the name's, the argument's
 
 

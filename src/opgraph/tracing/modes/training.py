@@ -497,11 +497,13 @@ _NONE_REACHED = Remark(
 
 
 def _kept(optimizer: str) -> dict[str, Tensor]:
-    """What an optimizer keeps for a weight, by name, found out on a weight of one element."""
-    weight = torch.zeros(1, requires_grad=True)
-    weight.grad = torch.zeros(1)
-    stepper = OPTIMIZERS[optimizer]([weight], foreach=False)
-    stepper.step()
+    """What an optimizer keeps for a weight, by name, found out on a weight of one element, whatever a mode
+    of somebody's makes of tensors."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        weight = torch.zeros(1, requires_grad=True)
+        weight.grad = torch.zeros(1)
+        stepper = OPTIMIZERS[optimizer]([weight], foreach=False)
+        stepper.step()
     return {k: v for k, v in stepper.state[weight].items() if isinstance(v, Tensor)}
 
 

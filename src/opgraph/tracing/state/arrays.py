@@ -163,8 +163,8 @@ def _bare(array: Any) -> Any:
 
 
 def same_content(one: Any, other: Any) -> bool:
-    """Whether two arrays hold the same, to the bit. Texts of any length are elsewhere in memory, and an array
-    only says where."""
+    """Whether two arrays hold the same, to the bit. Texts of any length are elsewhere in memory, and an
+    array only says where."""
     if one.dtype.kind == "T":
         return bool(one.tolist() == other.tolist())
     return bool(one.tobytes() == other.tobytes())

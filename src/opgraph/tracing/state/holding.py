@@ -56,6 +56,11 @@ LRU: Any = type(functools.lru_cache(lambda: None))
 CONTENTS: Any = vars(CellType)["cell_contents"]
 
 
+def is_decimals(cls: type) -> bool:
+    """Whether objects of a class say how decimal numbers are computed with."""
+    return (cls.__name__, cls.__module__) == ("Context", "decimal")
+
+
 def has_table(cls: type) -> bool:
     """Whether objects of a class have a dictionary for their attributes."""
     return any("__dict__" in vars(c) for c in cls.__mro__)

@@ -39,6 +39,7 @@ from opgraph.tracing.state.holding import (
     LRU,
     has_table,
     ids_of,
+    is_decimals,
     is_loaded,
     kept_as,
     slot_value,
@@ -203,13 +204,19 @@ def _changeable(
                     and (value is not sys.modules or fills(code) or not names.isdisjoint(FILL))
                 )
                 or (by_name and issubclass(type(value), type) and not value.__flags__ & IMMUTABLE)
-                or (
-                    has_table(type(value))
-                    and not issubclass(type(value), type)
-                    and are_related(type(value).__module__, module.__name__)
-                )
+                or _is_shown(value, module)
             ):
                 yield space, name
+
+
+def _is_shown(value: Any, module: ModuleType) -> bool:
+    """Whether what a module has under a name is an object of a class of its own, or of a module below it,
+    and may be changed."""
+    cls = type(value)
+    of, name = cls.__module__, module.__name__
+    if not (are_related(of, name) or (type(of) is str and of.startswith(f"{name}."))):
+        return False
+    return is_decimals(cls) or (has_table(cls) and not issubclass(cls, (type, ModuleType)))
 
 
 def told_of(cls: type, names: Collection[str]) -> Iterator[tuple[dict[str, Any], str | None]]:

@@ -1,5 +1,5 @@
-"""Where the items of a set lie in its memory: by that go the order in which it is gone through, and which of
-them `pop` takes next, and Python has no other way to say it or to have it again."""
+"""Where the items of a set lie in its memory: by that go the order in which it is gone through, and which
+of them `pop` takes next, and Python has no other way to say it or to have it again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ what is in each: where the item is, and its hash."""
 
 _NUMBER = ctypes.c_ssize_t
 _WIDTH = ctypes.sizeof(_NUMBER)
-_HEAD = _NUMBER * 6  # taken ever, taken, places less one, where they are, a hash, from where `pop` looks
+_HEAD = (
+    _NUMBER * 6
+)  # taken ever, taken, places less one, where they are, a hash, from where `pop` looks
 _AT = object.__basicsize__
 _FEW_AT = _AT + ctypes.sizeof(_HEAD)
 _FEW = 8
@@ -68,10 +70,9 @@ def placed(found: tuple[Any, Places]) -> None:
 
 def _items(there: Places) -> set[int]:
     """Where the items themselves are."""
-    words = memoryview(there[4]).cast("n").tolist()
-    return {
-        item for item, its_hash in zip(words[::2], words[1::2], strict=True) if item and its_hash != _NO_HASH
-    }
+    words = struct.unpack(f"{len(there[4]) // _WIDTH}n", there[4])
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return {item for item, its_hash in pairs if item and its_hash != _NO_HASH}
 
 
 @functools.cache

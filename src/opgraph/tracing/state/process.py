@@ -216,6 +216,9 @@ def _of_modules() -> Iterator[Setting]:
     if numpy is not None and hasattr(numpy, "random"):
         yield partial(drawn, numpy), partial(draw_on, numpy)
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
+        if polynomials := sys.modules.get("numpy.polynomial._polybase"):
+            base = polynomials.ABCPolyBase
+            yield partial(getattr, base, "_use_unicode"), partial(setattr, base, "_use_unicode")
         errors = getattr(sys.modules.get("numpy._core.umath"), "_extobj_contextvar", None)
         if errors is not None:  # all of these three
             yield errors.get, errors.set

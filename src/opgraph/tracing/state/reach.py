@@ -92,6 +92,7 @@ from opgraph.tracing.state.holding import (
     held_in,
     holder_class,
     ids_of,
+    is_decimals,
     is_loaded,
     is_of_links,
     is_unready,
@@ -1377,7 +1378,8 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         or made_with(cls, "set_result")
         or hashes_bytes(cls)
         or is_numpys(cls, "BitGenerator", "Generator", "RandomState", "SeedSequence")
-        or (cls.__name__, cls.__module__) in (("Context", "decimal"), SHARED_LOCK)
+        or is_decimals(cls)
+        or (cls.__name__, cls.__module__) == SHARED_LOCK
         or behind(cls) is not None
     ):
         return Reach._states

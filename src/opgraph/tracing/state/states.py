@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from opgraph.tracing.state.arrays import same_content
 from opgraph.tracing.state.classes import (
     SCRIPTED,
     is_numpys,
@@ -27,7 +28,6 @@ from opgraph.tracing.state.classes import (
     scripted_items,
 )
 from opgraph.tracing.state.effects import name_of, standard
-from opgraph.tracing.state.arrays import same_content
 from opgraph.tracing.state.holding import are_alike as _is_same
 from opgraph.tracing.state.holding import shown_in_c, table_of
 from opgraph.tracing.state.loops import Waiting
