@@ -127,6 +127,26 @@ def test_a_forward_that_computes_gradients_is_measured() -> None:
     assert found.seconds > 0
 
 
+class Scaled(nn.Module):
+    """Goes by attributes of a weight, of which one cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        weight: Any = self.layer.weight
+        weight.scale, weight.lock = torch.tensor(2.0), threading.Lock()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight: Any = self.layer.weight
+        return self.layer(x) * weight.scale.mul_(2)
+
+
+def test_weights_of_the_copy_have_attributes() -> None:
+    model = Scaled()
+    assert opgraph.measure(model, torch.ones(1, 2), device="cpu", steps=2).seconds > 0
+    assert vars(model.layer.weight)["scale"] == 2
+
+
 class Drawing(nn.Module):
     """Takes a number from a generator, which nobody can copy."""
 

@@ -9,7 +9,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from opgraph.record.identity import identity
 from opgraph.record.remarks import leave
 from opgraph.tracing.fake.types import graded
+from opgraph.tracing.parts import parameters_of
 from opgraph.tracing.state.aside import plainly
 from opgraph.tracing.state.guard import COPYING, guarded
 from opgraph.tracing.state.imports import Imports
@@ -38,9 +39,17 @@ def copied(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
 
 def deep_copy(item: T, memo: dict[int, Any] | None = None) -> T:
     """A copy of a module, or of anything, that is the caller's own. Of a result that it keeps the copy has
-    the values alone: torch copies no history."""
+    the values alone: torch copies no history. Its weights have the attributes of those that they are copies
+    of, which torch does not copy, either, as far as there can be copies of them."""
+    memo = {} if memo is None else memo
     with _WithoutHistory():
-        return copy.deepcopy(item, memo)
+        made = copy.deepcopy(item, memo)
+        for weight in parameters_of(item) if isinstance(item, nn.Module) else ():
+            own = memo.get(id(weight), weight)
+            for name, value in vars(weight).items() if own is not weight else ():
+                with suppress(Exception):
+                    vars(own)[name] = copy.deepcopy(value, memo)
+        return made
 
 
 class _WithoutHistory(TorchFunctionMode):
