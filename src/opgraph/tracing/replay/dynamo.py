@@ -152,13 +152,15 @@ class Looked:
 def _as_if_new() -> Iterator[None]:
     """Within, functions that somebody has compiled have copies of their code, and what Dynamo makes of
     these ends with them: what it notes at a code cannot be taken back piece by piece."""
-    compiled = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
-    functions = gc.get_objects() if torch._dynamo.eval_frame.cached_backends else ()
+    entries = torch._C._dynamo.eval_frame._debug_get_cache_entry_list
+    seen = (code() for code in torch._dynamo.convert_frame.input_codes.seen)
+    compiled = {id(code): code for code in seen if code is not None and entries(code)}
+    functions = gc.get_objects() if compiled else ()
     before = [
-        (f, f.__code__) for f in functions if type(f) is FunctionType and compiled(f.__code__)
+        (f, f.__code__) for f in functions if type(f) is FunctionType and id(f.__code__) in compiled
     ]
     del functions
-    copies = {id(code): code.replace() for _, code in before}
+    copies = {key: code.replace() for key, code in compiled.items()}
     try:
         for function, code in before:
             function.__code__ = copies[id(code)]

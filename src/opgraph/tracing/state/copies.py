@@ -178,7 +178,8 @@ def _end(among: list[_Copied], error: BaseException | None, around: BaseExceptio
             of.look()
         left = [made for of in among for made in of.end()]
         settle(error, (around,))
-        if any(made() is not None for made in left):
-            gc.collect()
+        for generation in range(3):  # the youngest first: there are few of them
+            if any(made() is not None for made in left):
+                gc.collect(generation)
     for of in reversed(among):
         of.back()
