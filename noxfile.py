@@ -36,8 +36,19 @@ def fast(session: nox.Session) -> None:
 
 @nox.session
 def test(session: nox.Session) -> None:
-    """All tests, on two processes, as continuous integration runs them."""
+    """All tests but the thorough ones, on two processes, as continuous integration runs them."""
     session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
+
+
+@nox.session
+def thorough(session: nox.Session) -> None:
+    """Those that say at length what others say in short, and more random models: half an hour."""
+    env = {"OPGRAPH_EXAMPLES": "100", "OPGRAPH_HOSTILE_FILES": "20"}
+    session.run(
+        "pytest", "-n", "2", "--dist", "worksteal", "-m", "thorough", *session.posargs, env=env
+    )
+    more = ("tests/tracing/hard/test_random_models.py", "tests/sources/test_hostile_files.py")
+    session.run("pytest", "-n", "0", *more, env=env)
 
 
 @nox.session

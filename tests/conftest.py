@@ -5,9 +5,10 @@ checked on `saved` profiles, so that a golden changes when a view changes, and n
 numbers and shortcuts of the next release of a library. `pytest --update-goldens` rewrites the goldens;
 `opgraph profile resnet18 -o tests/data/resnet18.json` rewrites a saved profile.
 
-Two markers: `slow` takes 0.15 s of processor time or more, or a browser (the fast suite is
-`pytest -m "not slow"`), `live` traces a model. What is right of the graph and not live runs without torch
-(`pytest -p tests.no_torch`, tests/test_without_torch.py).
+Three markers: `slow` takes 0.15 s of processor time or more, or a browser (the fast suite is
+`pytest -m "not slow"`), `thorough` takes many seconds to say at length what another test says in short
+(left out unless asked for: `nox -s thorough`), `live` traces a model. What is right of the graph and not
+live runs without torch (`pytest -p tests.no_torch`, tests/test_without_torch.py).
 """
 
 from __future__ import annotations
@@ -70,13 +71,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             *rest[len(rest) * n // workers : len(rest) * (n + 1) // workers],
         )
     ]
-    if "not slow" not in config.option.markexpr:
-        for item in first:
-            item.add_marker("slow")  # it has both, and runs those that are asked for
+    for item in first:  # it has tests of all kinds, and runs those that are asked for
+        for kind in ("slow", "thorough"):
+            if f"not {kind}" not in config.option.markexpr:
+                item.add_marker(kind)
     for item in items:
         if isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames):
             item.add_marker("live")
         if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
+            item.add_marker("slow")
+        if item.get_closest_marker("thorough") is not None:
             item.add_marker("slow")
         if hasattr(item, "callspec") and "export" in map(str, item.callspec.params.values()):
             item.add_marker("slow")  # which takes torch a second for any model

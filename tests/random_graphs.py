@@ -26,7 +26,7 @@ from opgraph.record.graph import (
 )
 
 SEED = int(os.environ.get("OPGRAPH_SEED", "20261122"))
-EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "30"))
 """How many models or graphs are tried; benchmarks/random_models.py tries 2,000 models."""
 
 

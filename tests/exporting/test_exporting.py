@@ -57,10 +57,15 @@ def elsewhere() -> Iterator[Callable[[str], bool]]:
     ("name", "tracer"),
     [
         ("resnet18", "fx"),
-        ("resnet18", "export"),
-        ("bert-base-uncased", "export"),
-        ("yolov8n.pt", "export"),
-        ("distilbert-base-uncased", "dynamo"),
+        *(
+            pytest.param(*each, marks=pytest.mark.thorough)
+            for each in (
+                ("resnet18", "export"),
+                ("bert-base-uncased", "export"),
+                ("yolov8n.pt", "export"),
+                ("distilbert-base-uncased", "dynamo"),
+            )
+        ),
     ],
 )
 def test_the_python_file_gives_what_the_model_gives(

@@ -129,7 +129,7 @@ def test_the_step_finds_the_base(repository: Path, base: str, grows: bool) -> No
     assert "cannot be" not in (repository.parent / "summary").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.live
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(

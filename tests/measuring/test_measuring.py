@@ -407,6 +407,7 @@ RUNS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("kind", RUNS)
 def test_what_opgraph_runs_within_a_loop_that_is_recorded_is_no_part_of_it(

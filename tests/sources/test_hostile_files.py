@@ -20,7 +20,7 @@ import opgraph
 from opgraph.cli import main
 from opgraph.record.errors import OpgraphError, SourceError, UntrustedFile
 
-CASES = int(os.environ.get("OPGRAPH_HOSTILE_FILES", "20"))
+CASES = int(os.environ.get("OPGRAPH_HOSTILE_FILES", "8"))
 """How many of each kind are tried here; benchmarks/fuzz.py tries 10,000."""
 
 

@@ -124,7 +124,7 @@ def test_a_folder_is_for_one_survey_and_one_driver(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("checked", [1, 10**30])
 def test_batches_that_are_derived_are_those_that_are_traced(
     checked: int, monkeypatch: pytest.MonkeyPatch
@@ -242,7 +242,7 @@ def test_each_case_has_a_row_and_says_why_it_has_no_figures(cluster: Cluster, fo
     assert "memory_limit" not in str({row["options"] for row in rows(folder / "zoo", "cases")})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.live
 def test_further_devices_come_from_saved_graphs_without_torch(
     cluster: Cluster, folder: Path

@@ -33,7 +33,7 @@ def shape(item: Any) -> Any:
     return item.kind, item.count, [shape(c) for c in item.children]
 
 
-@tried(max(1, EXAMPLES // 3))
+@tried(EXAMPLES)
 @given(graphs(), st.booleans())
 def test_the_tree_holds_every_node_once_and_members_of_a_fold_are_alike(
     graph: Graph, fold: bool
@@ -77,7 +77,7 @@ def wiring(graph: Graph, item: Any) -> Any:
 
 
 @pytest.mark.slow
-@tried(max(1, EXAMPLES // 3))
+@tried(EXAMPLES)
 @given(graphs(), st.booleans(), st.booleans(), st.sampled_from(["down", "right"]))
 def test_every_picture_at_every_depth(
     graph: Graph, fold: bool, parameters: bool, direction: str
@@ -100,7 +100,7 @@ def test_every_picture_at_every_depth(
 
 
 @pytest.mark.slow
-@tried(max(1, EXAMPLES // 10))
+@tried(max(1, EXAMPLES // 3))
 @given(graphs())
 def test_every_other_view_and_way_to_explore(graph: Graph) -> None:
     profile = profile_of(graph)

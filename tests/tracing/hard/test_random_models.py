@@ -31,7 +31,7 @@ from opgraph.checking import check
 from opgraph.record.verify import verify
 from opgraph.views import render, views_of
 
-COSTLY = int(os.environ.get("OPGRAPH_COSTLY_EXAMPLES", str(max(1, EXAMPLES // 10))))
+COSTLY = int(os.environ.get("OPGRAPH_COSTLY_EXAMPLES", str(max(1, EXAMPLES // 5))))
 """How many of them with the checks that take a second each."""
 PIXELS = ("png", "roofline-png")
 """Views that are drawn of models with one step alone: rasterizing takes longer than all the others, and the

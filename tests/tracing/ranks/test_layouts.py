@@ -93,6 +93,7 @@ def test_all_options_together() -> None:
     assert found["forward", "all-gather", "fsdp"][0] == 3  # and gathered with the first
 
 
+@pytest.mark.thorough
 def test_tokens_are_split_beside_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights are sharded over the ranks that split tokens, too, and heads over others. How torch goes over
     attention elsewhere stays what it was."""
@@ -202,6 +203,7 @@ def test_stages_wait_for_each_other(tmp_path: Path) -> None:
     assert drawn.count('"cat": "stage"') + drawn.count('"cat":"stage"') == 4 * 8
 
 
+@pytest.mark.thorough
 def test_a_stage_is_split_and_sharded() -> None:
     alone = opgraph.profile(llama(), **STEP)
     asked = {"pipeline_parallel": 2, "micro_batches": 2, "fsdp": 2, "tensor_parallel": 2, **STEP}
@@ -260,6 +262,7 @@ class Own(torch.nn.Module):
 OWN: dict[str, Any] = {"mode": "train", "loss": "sum", "input_shape": (2, 8, 256), "target": "cuda"}
 
 
+@pytest.mark.thorough
 def test_a_list_that_is_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cut, and planned, like one inside of a model. What a copy of it has in common with it, as a
     class that is its configuration, stays as it is."""

@@ -15,7 +15,14 @@ from opgraph import Profile
 from opgraph.analysis.memory import memory
 
 Browse = Callable[..., Any]
-MODELS = ("resnet18", "bert-base-uncased", "yolov8n", "gpt2", "detr-resnet-50", "llama-405b")
+MODELS = (
+    "resnet18",
+    "llama-405b",
+    *(
+        pytest.param(name, marks=pytest.mark.thorough)
+        for name in ("bert-base-uncased", "yolov8n", "gpt2", "detr-resnet-50")
+    ),
+)
 
 DOT = """const c = document.querySelector('#opgraph').shadowRoot.querySelector('canvas.plot');
 const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
