@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 from opgraph.record.identity import identity
 from opgraph.record.remarks import leave
 from opgraph.tracing.fake.types import graded
-from opgraph.tracing.parts import parameters_of
 from opgraph.tracing.state.aside import plainly
 from opgraph.tracing.state.guard import COPYING, guarded
 from opgraph.tracing.state.imports import Imports
@@ -44,11 +43,11 @@ def deep_copy(item: T, memo: dict[int, Any] | None = None) -> T:
     memo = {} if memo is None else memo
     with _WithoutHistory():
         made = copy.deepcopy(item, memo)
-        for weight in parameters_of(item) if isinstance(item, nn.Module) else ():
-            own = memo.get(id(weight), weight)
-            for name, value in vars(weight).items() if own is not weight else ():
+        known = memo.get(id(memo), ())  # what there is a copy of
+        for weight in [each for each in known if issubclass(type(each), nn.Parameter)]:
+            for name, value in vars(weight).items():
                 with suppress(Exception):
-                    vars(own)[name] = copy.deepcopy(value, memo)
+                    vars(memo[id(weight)])[name] = copy.deepcopy(value, memo)
         return made
 
 
