@@ -1,6 +1,7 @@
-"""Files of tests that have a process of their own each, where more than they are run: what a profile looks
-through is all that the process has, and one with all libraries and all tests has so much that these take
-five times as long. `pytest FILE` and `pytest -k NAME` run their tests as those of any file."""
+"""Tests that are run otherwise than others. Files that have a process of their own each, where more than
+they are run: what a profile looks through is all that the process has, and one with all libraries and all
+tests has so much that their tests take five times as long (`pytest FILE` and `pytest -k NAME` run them as
+those of any file). And cases that are left out unless they are asked for."""
 
 from __future__ import annotations
 
@@ -10,10 +11,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 APART = ("tests/tracing/state/", "tests/tracing/hard/test_random_models.py")
+
+
+def thorough(*cases: Any) -> list[Any]:
+    """Cases of a test that say at length what its others say in short."""
+    given = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*each, marks=pytest.mark.thorough) for each in given]
 
 
 def is_apart(path: Path, config: pytest.Config) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import torch
+from tests.apart import thorough
 
 import opgraph
 from opgraph.analysis.parallel.composing import (
@@ -48,13 +49,15 @@ def llama() -> torch.nn.Module:
 @pytest.mark.parametrize(
     ("layout", "checkpointing"),
     [
-        (Layout(fsdp=16), False),
         (Layout(tensor=4, fsdp=4, micro_batches=2, sequence=True), True),
-        (Layout(tensor=2, fsdp=8, micro_batches=3, sequence=True, zero=1), False),
-        (Layout(data=4, fsdp=4), False),
-        (Layout(tensor=8, data=2, micro_batches=4, sequence=True), False),
-        (Layout(tensor=8, sequence=True), True),
         (Layout(context=2, fsdp=2, micro_batches=2, zero=1), False),
+        *thorough(
+            (Layout(fsdp=16), False),
+            (Layout(tensor=2, fsdp=8, micro_batches=3, sequence=True, zero=1), False),
+            (Layout(data=4, fsdp=4), False),
+            (Layout(tensor=8, data=2, micro_batches=4, sequence=True), False),
+            (Layout(tensor=8, sequence=True), True),
+        ),
     ],
 )
 def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) -> None:
@@ -110,13 +113,15 @@ def test_memory_where_layers_need_more_than_what_runs_behind_them() -> None:
 @pytest.mark.parametrize(
     ("layout", "checkpointing"),
     [
-        (Layout(pipeline=2, micro_batches=4), False),
-        (Layout(pipeline=2, micro_batches=4, schedule="interleaved"), False),
         (Layout(pipeline=2, micro_batches=4, fsdp=2), False),
-        (Layout(pipeline=2, micro_batches=4, fsdp=2, schedule="interleaved"), False),
         (Layout(pipeline=3, micro_batches=6, fsdp=2), True),
-        (Layout(pipeline=2, micro_batches=4, fsdp=2, zero=1), False),
-        (Layout(pipeline=2, micro_batches=4, data=2), False),
+        *thorough(
+            (Layout(pipeline=2, micro_batches=4), False),
+            (Layout(pipeline=2, micro_batches=4, schedule="interleaved"), False),
+            (Layout(pipeline=2, micro_batches=4, fsdp=2, schedule="interleaved"), False),
+            (Layout(pipeline=2, micro_batches=4, fsdp=2, zero=1), False),
+            (Layout(pipeline=2, micro_batches=4, data=2), False),
+        ),
     ],
 )
 def test_a_pipeline_is_that_of_a_whole_trace(layout: Layout, checkpointing: bool) -> None:
@@ -244,7 +249,7 @@ def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
     assert parts[5].split()[-1] == "(28.0–112.0)"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.live
 def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> None:
     start = ["plan", "HuggingFaceTB/SmolLM2-135M", "--devices", "16xa100-sxm4-40gb", "--seq-len", "512",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.answering import answering
+from tests.apart import thorough
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -57,14 +58,11 @@ def elsewhere() -> Iterator[Callable[[str], bool]]:
     ("name", "tracer"),
     [
         ("resnet18", "fx"),
-        *(
-            pytest.param(*each, marks=pytest.mark.thorough)
-            for each in (
-                ("resnet18", "export"),
-                ("bert-base-uncased", "export"),
-                ("yolov8n.pt", "export"),
-                ("distilbert-base-uncased", "dynamo"),
-            )
+        *thorough(
+            ("resnet18", "export"),
+            ("bert-base-uncased", "export"),
+            ("yolov8n.pt", "export"),
+            ("distilbert-base-uncased", "dynamo"),
         ),
     ],
 )

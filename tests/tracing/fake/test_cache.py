@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from tests.apart import thorough
 from tests.conftest import DATA
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -21,6 +22,8 @@ from opgraph.sources import resolve
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.fake.cache import SWITCH, cached_call, fake_call_cache, looks
 from opgraph.tracing.fake.tensors import fake
+
+SAMPLE = (DATA / "sample.txt").read_text(encoding="utf-8").split()
 
 
 class Rolling(nn.Module):
@@ -75,7 +78,9 @@ def test_the_cache_changes_nothing(monkeypatch, mode, model, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", (DATA / "sample.txt").read_text(encoding="utf-8").split())
+@pytest.mark.parametrize(
+    "name", [*SAMPLE[::4], *thorough(*(n for n in SAMPLE if n not in SAMPLE[::4]))]
+)
 def test_the_cache_changes_nothing_of_the_sample(monkeypatch, name):
     """None is run on real tensors, which takes as long as the model does: `Halting` is."""
     model, on_fakes = resolve(name), {"memory_limit": 0.01, "partial": True}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.apart import thorough
 from torch import Tensor, nn
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as torch_map
@@ -138,7 +139,7 @@ def test_gradients_go_through_bodies(kind: str) -> None:
     assert {n.scope for n in found.graph.nodes if n.phase == "optimizer"} == {"0", "1.layer", "2"}
 
 
-@pytest.mark.parametrize("tracer", ["export", "dynamo"])
+@pytest.mark.parametrize("tracer", ["dynamo", *thorough("export")])
 @pytest.mark.parametrize("kind", [k for k in BODIES if k != "region"])
 def test_bodies_are_captured(kind: str, tracer: str) -> None:
     run, times = BODIES[kind]

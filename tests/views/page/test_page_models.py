@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.apart import thorough
 
 from opgraph import Profile
 from opgraph.analysis.memory import memory
@@ -18,10 +19,7 @@ Browse = Callable[..., Any]
 MODELS = (
     "resnet18",
     "llama-405b",
-    *(
-        pytest.param(name, marks=pytest.mark.thorough)
-        for name in ("bert-base-uncased", "yolov8n", "gpt2", "detr-resnet-50")
-    ),
+    *thorough("bert-base-uncased", "yolov8n", "gpt2", "detr-resnet-50"),
 )
 
 DOT = """const c = document.querySelector('#opgraph').shadowRoot.querySelector('canvas.plot');
