@@ -412,9 +412,7 @@ def staged(
                 weights.stands_for(brought, parameter)
         if torch.get_default_device().type not in ("cpu", "meta"):
             stack.enter_context(torch.device("cpu"))
-        stack.enter_context(
-            unset_fake_temporarily()
-        )  # somebody's: its tensors are taken as they are
+        stack.enter_context(unset_fake_temporarily())  # somebody's: there is one of the run's own
         stack.enter_context(torch.set_grad_enabled(gradients))
         stack.callback(_set_fast_layers, torch.backends.mha.get_fastpath_enabled())
         _set_fast_layers(False)  # noqa: FBT003

@@ -18,9 +18,8 @@ what is in each: where the item is, and its hash."""
 
 _NUMBER = ctypes.c_ssize_t
 _WIDTH = ctypes.sizeof(_NUMBER)
-_HEAD = (
-    _NUMBER * 6
-)  # taken ever, taken, places less one, where they are, a hash, from where `pop` looks
+_HEAD = _NUMBER * 6
+"""Places taken ever, taken now, all of them less one, where they are, a hash, from where `pop` looks."""
 _AT = object.__basicsize__
 _FEW_AT = _AT + ctypes.sizeof(_HEAD)
 _FEW = 8
@@ -68,11 +67,11 @@ def placed(found: tuple[Any, Places]) -> None:
         _freed()(was)
 
 
-def _items(there: Places) -> set[int]:
-    """Where the items themselves are."""
+def _items(there: Places) -> set[tuple[int, int]]:
+    """Where the items themselves are, and their hashes."""
     words = struct.unpack(f"{len(there[4]) // _WIDTH}n", there[4])
     pairs = zip(words[::2], words[1::2], strict=True)
-    return {item for item, its_hash in pairs if item and its_hash != _NO_HASH}
+    return {pair for pair in pairs if pair[0] and pair[1] != _NO_HASH}
 
 
 @functools.cache
