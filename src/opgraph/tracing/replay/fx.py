@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, fx
@@ -17,6 +16,7 @@ from torch.utils._pytree import tree_map
 
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
+from opgraph.record.turns import replaced
 from opgraph.sources.base import Model
 from opgraph.sources.locations import raised_location
 from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions, named
@@ -108,8 +108,8 @@ class _Call(fx.Tracer):
             return leave(context, *reason)
 
         with (
-            patch.object(_autocast, "__enter__", entering),
-            patch.object(_autocast, "__exit__", leaving),
+            replaced(_autocast, "__enter__", entering),
+            replaced(_autocast, "__exit__", leaving),
         ):
             yield
 
