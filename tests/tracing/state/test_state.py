@@ -61,7 +61,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.overrides import TorchFunctionMode, get_ignored_functions
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import checkpoint as checkpointing
@@ -2386,6 +2389,21 @@ def test_what_is_on_around_a_profile(run: str) -> None:
         profiled(model, mode="train")
         assert (mode.calls, counter.get_total_flops()) == (1, flops)
         assert (kept, steps, nn.utils.parametrize._cache) == ([], [], {})
+
+
+@pytest.mark.parametrize("run", ["fake", "real"])
+def test_tensors_that_hooks_of_all_optimizers_write_to(run: str) -> None:
+    """One step finds out what the optimizer keeps, before the model is run."""
+    model, steps = Changing(id, run), torch.zeros(())
+
+    def count(*_: Any) -> None:
+        steps.add_(1)
+
+    with register_optimizer_step_pre_hook(count), register_optimizer_step_post_hook(count):
+        notes = profiled(model, mode="train").model.notes
+        assert opgraph.measure(model, X, mode="train").remarks is not None
+    assert (steps.item(), steps._version) == (0, 0)
+    assert not [note for note in notes if "where no mode hears it" in note]
 
 
 class Criterion(nn.Module):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
+from inspect import unwrap
 from typing import Any, Protocol, cast
 
 import torch
@@ -498,12 +499,12 @@ _NONE_REACHED = Remark(
 
 def _kept(optimizer: str) -> dict[str, Tensor]:
     """What an optimizer keeps for a weight, by name, found out on a weight of one element, whatever a mode
-    of somebody's makes of tensors."""
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+    of somebody's makes of tensors. No hook of somebody's is called: nothing hears there what it writes."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
         weight = torch.zeros(1, requires_grad=True)
         weight.grad = torch.zeros(1)
         stepper = OPTIMIZERS[optimizer]([weight], foreach=False)
-        stepper.step()
+        unwrap(type(stepper).step)(stepper)
     return {k: v for k, v in stepper.state[weight].items() if isinstance(v, Tensor)}
 
 
