@@ -260,7 +260,8 @@ class Node:
         """Where and why the model failed here; an error of a layer that a size does not fit says itself
         where ("fc1: Linear takes 16 features, got 8x17")."""
         named = self.error is None or (self.scope and self.error.startswith(f"{self.scope}: "))
-        return self.error if named else f"{self.name}: {self.error}"
+        where = self.scope if self.op == "raise" else self.name  # no operator, but the code there
+        return self.error if named or not where else f"{where}: {self.error}"
 
 
 _PARTS = {"backward": "backward", "recompute": "backward", "optimizer": "step of the optimizer"}
