@@ -6,6 +6,7 @@ import gc
 import io
 import pickle
 import re
+import sys
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
@@ -188,7 +189,7 @@ def way_back(item: Any, alone: Callable[[], bool]) -> partial[Any]:
     if hasattr(item, "getstate"):
         return partial(_numbers_back, item, _own(item, "getstate")())
     if hasattr(item, "set_state"):
-        return partial(item.set_state, item.get_state(legacy=False))
+        return partial(_drawing_back, item, item._bit_generator, item.get_state(legacy=False))
     kind: Any = type(item)
     if says_nothing(kind):
         return partial(_insides_back, item, shown_in_c(item, kind))
@@ -218,6 +219,14 @@ def _memo_back(memo: Any, pickles: Any, keeper: Any, ahead: bytes | None) -> Non
         memo.__set__(pickles, memo.__get__(keeper))
     if took:
         raise Left("forward took what an unpickler had read ahead of its file")
+
+
+def _drawing_back(item: Any, bits: Any, before: Any) -> None:
+    """Let a `RandomState` draw by the generator that it had, as it was. Only that of NumPy's functions can
+    be given another."""
+    if item._bit_generator is not bits:
+        sys.modules["numpy"].random.set_bit_generator(bits)
+    item.set_state(before)
 
 
 def _numbers_back(item: Any, before: Any) -> None:
