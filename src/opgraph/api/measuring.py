@@ -97,9 +97,9 @@ def measured_profile(
     reached = [built.module, *example.given]  # a copy of it refers to all that it does
 
     def ran(guard: Guard) -> RunRecord:  # with it the copy of the model ends, while that is heard
-        step = step_of(built, example, asked, where, gradients=GRADED in profile.model.notes)
-        tell("running …")
         with uncommented(), compiling("force_eager"), guard.listening(guard.is_new):
+            step = step_of(built, example, asked, where, gradients=GRADED in profile.model.notes)
+            tell("running …")
             step.ready(None)()  # what it writes to that is not its own is copied before
         if guard.met and steps is None:
             raise TraceError(

@@ -25,7 +25,7 @@ from opgraph.sources.base import Model
 from opgraph.sources.ranks import is_pretended
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized, sized
-from opgraph.tracing.parts import parameters_of
+from opgraph.tracing.parts import parameters_of, tensors_of
 from opgraph.tracing.replay.replay import plain_result
 from opgraph.tracing.state.copies import deep_copy
 from opgraph.tracing.state.guard import COPYING, guarded
@@ -191,7 +191,9 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     roots = [module, *example.given, torch, nn.functional]  # which some of them patch
     try:
         with guarded(roots, heard=False, called=COPYING) as guard:
-            guard.keep_others(module)  # a counter that traces does not see what is listened to
+            guard.keep_others(
+                tensors_of(module)
+            )  # a counter that traces does not see what is listened to
             count, apart, spent = _both(counter, module, example)
     except Exception as error:  # noqa: BLE001  (another tool may raise anything)
         return Reading(name, _version(name), unit, error=first_line(error),

@@ -58,7 +58,7 @@ from opgraph.tracing.fake.tensors import (
 )
 from opgraph.tracing.fake.types import dress, graded, slots, true_types, unasked
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, uncompile, undistribute
-from opgraph.tracing.parts import parts_of, tensors_of
+from opgraph.tracing.parts import named_parts, parts_of, tensors_of
 from opgraph.tracing.state.guard import Guard, Stopped
 from opgraph.tracing.state.histories import Same, unhooked
 from opgraph.tracing.state.iterators import restarted
@@ -290,7 +290,7 @@ def _recorded(
             raise
         stage.guard.settle(reason)
         return _Recorded(None, reason)
-    with unasked():
+    with unasked(), stage.guard.listening():
         recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
         inputs = tuple(
             recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
@@ -404,8 +404,9 @@ def staged(
         if current() is None:
             guard.say(kept_elsewhere(modules))
             undistribute(modules)
-        with torch._C.DisableTorchFunction():  # their classes are not told that they are looked at
-            weights = Weights(module)
+        # Their classes are not told that they are looked at; what code of modules' does then is heard.
+        with guard.listening(), torch._C.DisableTorchFunction():
+            weights = Weights(dict(named_parts(module)))
         for tensor, parameter in list(weights.names.values()):
             brought = guard.brought(tensor)
             if brought is not None:
@@ -427,7 +428,8 @@ def staged(
         exporting = compile_flags == "exporting" if raised else compiler._is_exporting_flag
         stack.enter_context(replaced(compiler, "_is_compiling_flag", compiled))
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
-        set_eval(modules)
+        with guard.listening():
+            set_eval(modules)
         uncompile(modules)
         try:
             for group in gathered_from(modules) if real else ():
@@ -445,7 +447,8 @@ def staged(
                 known = weights.name_of(weight)
                 if known is not None:
                     weights.also(piece, known)
-        args, kwargs = arguments(example, mode, real_inputs)
+        with guard.listening(guard.is_new):
+            args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
             told = stack.enter_context(
                 true_types(weights.stand_ins(), sets_classes=guard.sets_classes)

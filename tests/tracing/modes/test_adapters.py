@@ -90,7 +90,8 @@ def test_llama_in_four_bits():
     sizes = [(4096, 4096)] * 2 + [(4096, 1024)] * 2 + [(4096, 14336)] * 3
     weights = [i * o for i, o in sizes]
     name, how = "meta-llama/Llama-3.1-8B", "qlora:16"
-    whole = Weights(adapted(resolve(name, BuildOptions(dtype="bfloat16")), how).module).parameters
+    found = adapted(resolve(name, BuildOptions(dtype="bfloat16")), how).module
+    whole = Weights(dict(found.named_modules())).parameters
     each = 16 * sum(i + o for i, o in sizes)
     assert sum(p.numel for p in whole if p.trainable) == 32 * each == 41_943_040
     packed = sum(w // 2 + w // 64 + w // 16384 * 4 + 4 + 272 * 4 for w in weights)

@@ -40,8 +40,8 @@ class Weights:
     """The parameters and buffers of a model: once each, with all the names they go by. `tree` holds the
     model's modules by their paths."""
 
-    def __init__(self, root: torch.nn.Module) -> None:
-        self.tree = dict(root.named_modules())
+    def __init__(self, tree: dict[str, torch.nn.Module]) -> None:
+        self.tree = tree
         self.parameters: list[Parameter] = []
         self.names: dict[int, tuple[Tensor, Parameter]] = {}
         self._tensors: dict[str, Tensor] = {}

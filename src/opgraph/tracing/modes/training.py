@@ -43,7 +43,8 @@ from opgraph.tracing.capture.scopes import ModuleCalls
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.types import has_values, is_its_own
 from opgraph.tracing.modes.loss import Loss, LossFunction, is_auto, loss_for, loss_of
-from opgraph.tracing.parts import named_parts
+from opgraph.tracing.parts import named_parts, parts_of
+from opgraph.tracing.state.guard import only_heard
 
 # Activation checkpointing for a step of training: blocks keep their inputs alone, and run again when their
 # gradients are computed. A model of transformers says itself which blocks those are; elsewhere they are the
@@ -209,10 +210,10 @@ class Training:
         within: Capture = forward,
     ) -> Runner:  # fmt: skip
         """The capture of the step, in which the forward is captured by `within`."""
-        for name, part in module.named_modules():
+        for name, part in named_parts(module):
             part.training = name not in self._still
         kept = _kept(self._optimizer)
-        self._offloaded = is_offloaded(module.modules())
+        self._offloaded = is_offloaded(parts_of(module))
         recorders: list[_Hears] = []
         self.checkpoint(module, recorders)
         called = within(module, args, kwargs)
@@ -227,10 +228,10 @@ class Training:
                         weight.grad = recorder.like(weight)
                         recorder.existing(weight.grad, GRADIENT)
                 scale = _scale(recorder) if self._loss_scaling else None
-            if current() is not None and are_replicated(module.modules()):
+            if current() is not None and are_replicated(parts_of(module)):
                 with recorder.silent(), recorder.capture.beside(), torch.enable_grad():
                     backward(self.loss(recorder.complete(called(recorder))))
-                    rebuild(module.modules())
+                    rebuild(parts_of(module))
                 for weight in weights:
                     weight.grad = None
             loss: Any
@@ -446,7 +447,7 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
     weights = recorder.weights
     found: dict[int, Tensor] = {}
     copies: dict[int, Tensor] = {}
-    for table in (m._parameters for m in module.modules()):
+    for table in (m._parameters for m in parts_of(module)):
         for name, weight in table.items():
             if weight is None or not has_gradient(weight) or not weights.is_trainable(weight):
                 continue
@@ -468,7 +469,7 @@ def _unfrozen(module: nn.Module, known: Iterable[Tensor]) -> list[Tensor]:
     """Parameters beside those that are trained which have a gradient by now: the forward let them want
     one."""
     seen = {id(weight) for weight in known}
-    parameters = (w for m in module.modules() for w in m._parameters.values() if w is not None)
+    parameters = (w for m in parts_of(module) for w in m._parameters.values() if w is not None)
     unique = {id(w): w for w in parameters if w.requires_grad and id(w) not in seen}
     return [w for w in unique.values() if w.grad is not None]
 
@@ -499,8 +500,8 @@ _NONE_REACHED = Remark(
 
 def _kept(optimizer: str) -> dict[str, Tensor]:
     """What an optimizer keeps for a weight, by name, found out on a weight of one element, whatever a mode
-    of somebody's makes of tensors. No hook of somebody's is called: nothing hears there what it writes."""
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+    of somebody's makes of tensors. No hook of all optimizers is called: this is no step of theirs."""
+    with only_heard(), torch.no_grad():
         weight = torch.zeros(1, requires_grad=True)
         weight.grad = torch.zeros(1)
         stepper = OPTIMIZERS[optimizer]([weight], foreach=False)

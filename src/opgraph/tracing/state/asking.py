@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from opgraph.record.identity import identity
-from opgraph.record.remarks import leave
-from opgraph.tracing.state.others import alone
-from opgraph.tracing.state.reach import Reach
+from opgraph.tracing.state.guard import guarded
 
 
 @contextmanager
@@ -19,11 +17,8 @@ def asking(*items: Any) -> Iterator[None]:
     if _are_plain(items):
         yield
         return
-    before, lonely = Reach.of(items), alone()
-    try:
+    with guarded(items):
         yield
-    finally:
-        leave(before.restore_all(alone=lonely and alone()))
 
 
 def _are_plain(items: tuple[Any, ...]) -> bool:

@@ -12,7 +12,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import chain
@@ -26,7 +26,11 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 
 from opgraph.costs.collectives import exchanges, group_of
 from opgraph.costs.count import touched_bytes
@@ -456,9 +460,9 @@ class Guard:
                     if other._cdata not in self._copies:
                         self._keep_storage(other)
 
-    def keep_others(self, module: torch.nn.Module) -> None:
-        """Copy the memory of all that was found and is not a module's own, where nothing can listen."""
-        own = {identity(t) for t in (*module.parameters(), *module.buffers())}
+    def keep_others(self, tensors: Iterable[Tensor]) -> None:
+        """Copy the memory of all that was found and is none of these, where nothing can listen."""
+        own = set(map(identity, tensors))
         for look in self._first.tensors:
             if identity(look.tensor) not in own:
                 self.keep(look.tensor)
@@ -966,6 +970,16 @@ class _Writes(TorchDispatchMode):
         except Exception as error:
             self._guard.raised(error)
             raise
+
+
+@contextmanager
+def only_heard() -> Iterator[None]:
+    """Within, nobody makes something else of what torch is asked to do; a guard that listens hears it."""
+    listening = [m for m in _get_current_dispatch_mode_stack() if type(m) is _Writes]
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), ExitStack() as stack:
+        for mode in listening[-1:]:
+            stack.enter_context(mode)
+        yield
 
 
 class _Gifts(TorchFunctionMode):

@@ -509,8 +509,9 @@ they give, and these as they were at the last look; and which of all are not tor
 
 
 def _put_in_torch() -> list[Any]:
-    """What somebody put in the place of functions and classes of torch, which torch's own layers call."""
-    there = [*chain.from_iterable(vars(owner).values() for owner in _CALLED_BY_LAYERS)]
+    """What somebody put in the place of functions and classes of torch, which torch's own layers call, and
+    a step of training."""
+    there = [*chain.from_iterable(vars(owner).values() for owner in _CALLED)]
     if len(there) != len(_TORCHS):
         _TORCHS[:] = [MISSING] * len(there)
     if all(map(operator.is_, there, _TORCHS)):
@@ -524,12 +525,18 @@ def _put_in_torch() -> list[Any]:
     return put
 
 
-_CALLED_BY_LAYERS: tuple[Any, ...] = (
+_CALLED: tuple[Any, ...] = (
     torch,
     torch.nn.functional,
     torch.nn,
     torch.nn.init,
     torch.nn.Module,
+    torch.optim,
+    torch.optim.Optimizer,
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.amp.GradScaler,
 )
 _TORCHS: list[Any] = []
 """What all of these had at the last look, without what was somebody's own."""
