@@ -290,15 +290,16 @@ def _recorded(
             raise
         stage.guard.settle(reason)
         return _Recorded(None, reason)
-    with unasked(), stage.guard.listening():
+    with unasked():
         recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
-        inputs = tuple(
-            recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
-        )
-        # No name here for one of them, which would hold it for as long as the run takes.
-        recorder.capture.are_random(
-            (t for n, t in named(module, args, kwargs) if n in stage.drawn), MADE_UP
-        )
+        with stage.guard.preparing():
+            inputs = tuple(
+                recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
+            )
+            # No name here for one of them, which would hold it for as long as the run takes.
+            recorder.capture.are_random(
+                (t for n, t in named(module, args, kwargs) if n in stage.drawn), MADE_UP
+            )
     viewed = [stage.weights.name_of(weight) for weight in stage.guard.viewed()]
     result, error = recorder.run(lambda: run(recorder))
     if isinstance(error, Stopped):
@@ -405,7 +406,7 @@ def staged(
             guard.say(kept_elsewhere(modules))
             undistribute(modules)
         # Their classes are not told that they are looked at; what code of modules' does then is heard.
-        with guard.listening(), torch._C.DisableTorchFunction():
+        with guard.preparing(), torch._C.DisableTorchFunction():
             weights = Weights(dict(named_parts(module)))
         for tensor, parameter in list(weights.names.values()):
             brought = guard.brought(tensor)
@@ -428,7 +429,7 @@ def staged(
         exporting = compile_flags == "exporting" if raised else compiler._is_exporting_flag
         stack.enter_context(replaced(compiler, "_is_compiling_flag", compiled))
         stack.enter_context(replaced(compiler, "_is_exporting_flag", exporting))
-        with guard.listening():
+        with guard.preparing():
             set_eval(modules)
         uncompile(modules)
         try:
@@ -447,7 +448,7 @@ def staged(
                 known = weights.name_of(weight)
                 if known is not None:
                     weights.also(piece, known)
-        with guard.listening(guard.is_new):
+        with guard.preparing(guard.is_new):
             args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
             told = stack.enter_context(

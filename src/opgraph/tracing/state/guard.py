@@ -376,7 +376,13 @@ class Guard:
     @contextmanager
     def listening(self, made_here: Callable[[Tensor], bool] = _none) -> Iterator[None]:
         """Within, the guard itself hears what is written: where nothing is recorded."""
-        with _Writes(self, made_here), _Gifts(self, made_here), self.running():
+        with _Gifts(self, made_here), self.preparing(made_here):
+            yield
+
+    @contextmanager
+    def preparing(self, made_here: Callable[[Tensor], bool] = _none) -> Iterator[None]:
+        """The same where opgraph has the memory of tensors in hand, and the model's code may run, too."""
+        with _Writes(self, made_here), self.running():
             yield
 
     def is_new(self, tensor: Tensor) -> bool:
