@@ -432,6 +432,8 @@ def staged(
         with guard.preparing():
             set_eval(modules)
         uncompile(modules)
+        if warm_up or stance == "default":
+            guard.keep_counts()
         try:
             for group in gathered_from(modules) if real else ():
                 guard.meets(group)

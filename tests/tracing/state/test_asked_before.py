@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -180,3 +181,23 @@ def test_what_stands_in_the_place_of_functions_of_optimizers(
     assert run(Plain(), how) == []
     assert (count.item(), count._version, rows) == (0, 0, [])
     assert torch.equal(draws.get_state(), then)
+
+
+@torch.compiler.allow_in_graph
+def _annealed(x: Tensor) -> Tensor:
+    COUNT.add_(1)
+    return torch.tanh(x) / (1 + COUNT)
+
+
+@pytest.mark.parametrize("options", [{"tracer": "dynamo"}, {"inductor": True}])
+def test_what_is_counted_while_dynamo_compiles(options: Any) -> None:
+    """It has no mode on by which that could be heard."""
+
+    class Anneals(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            return _annealed(self.layer(x))
+
+    version = COUNT._version
+    with suppress(opgraph.TraceError):  # TorchInductor compiles nothing that writes to a global
+        opgraph.profile(Anneals(), X, **options)
+    assert (COUNT.item(), COUNT._version) == (0, version)

@@ -473,6 +473,14 @@ class Guard:
             if identity(look.tensor) not in own:
                 self.keep(look.tensor)
 
+    def keep_counts(self) -> None:
+        """Copy the memory of all that was found and is small, by which something may be counted where
+        nobody hears: what runs of the model's code while it is compiled."""
+        for look in self._first.tensors:
+            storage = None if is_away(look.tensor) else storage_of(look.tensor)
+            if storage is not None and storage.nbytes() <= _COUNTS:
+                self.keep(look.tensor)
+
     def _of_classes(
         self, modules: Iterable[torch.nn.Module], are: Callable[[type], bool]
     ) -> list[Any]:
