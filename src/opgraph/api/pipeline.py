@@ -766,9 +766,11 @@ def _given(model: Model, inputs: Any, kwargs: Mapping[str, Any] | None) -> Examp
     if len(readings) == 1:
         return readings[0][0]
     from opgraph.tracing.eager import trace_fakes
+    from opgraph.tracing.fake.tensors import needs_values
 
     with left_behind() as left:
-        fits = (r for r in readings if trace_fakes(model, r[0])[-1].error is None)
+        errors = ((r, trace_fakes(model, r[0])[-1].error) for r in readings)
+        fits = (r for r, error in errors if error is None or needs_values(error))
         example, note = next(fits, (readings[0][0], ""))
     return replace(example, notes=(*filter(None, (note,)), *left))
 

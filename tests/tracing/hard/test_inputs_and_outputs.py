@@ -75,6 +75,16 @@ def test_inputs_as_people_hold_them(inputs, kwargs, note):
     assert bool(note) == bool(profile.model.notes)
 
 
+@pytest.mark.parametrize("inputs", [ARRAY, [X], {"x": ARRAY}])
+def test_arrays_and_lists_where_values_are_asked_for(inputs):
+    class Some(nn.Linear):
+        def forward(self, x):
+            return super().forward(x[x.mul(2) > -99].view(-1, x.shape[-1]))
+
+    profile = opgraph.profile(Some(X.shape[-1], 3), inputs)
+    assert profile.totals.flops == 2 * X.numel() * 3
+
+
 def test_lists_dictionaries_and_arrays_that_forward_takes_stay_what_they_are():
     class Each(nn.Module):
         def forward(self, items):

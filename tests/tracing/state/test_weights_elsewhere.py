@@ -33,6 +33,10 @@ class Pair(NamedTuple):
     bias: Any
 
 
+class Attributed(Pair):
+    """A class below one of names has attributes, too."""
+
+
 def _twice(weight: Tensor) -> dict[str, Any]:
     """Two tuples, each in one that was made before or after the other."""
     one = {"in": (weight,)}
@@ -55,6 +59,7 @@ HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Tensor], Tensor]]]
     "function with arguments": (lambda w: partial(relu, input=w), lambda held, _: held.keywords["input"]),
     "function with positions": (lambda w: partial(relu, w), lambda held, _: held.args[0]),
     "named tuple": (lambda w: [Pair(Pair(w, None), None)], lambda held, _: held[0].weight.weight),
+    "tuple with attributes": (lambda w: Attributed(w, None), lambda held, _: held.weight),
     "tuples in each other": (_twice, _in_all),
     "result with names": (lambda w: torch.return_types.max((w, w)), lambda held, _: held.values),
     "default": (_default, lambda held, _: held()),

@@ -449,5 +449,8 @@ def _of_parts(item: Any, parts: list[Any]) -> Any:
         )  # not one of its own by that name
     if not issubclass(cls, tuple):
         return cls(parts)
-    made = (vars(each).get("__new__") for each in cls.__mro__)
-    return next(new for new in made if type(new) is BuiltinFunctionType)(cls, parts)
+    makers = (vars(each).get("__new__") for each in cls.__mro__)
+    made = next(new for new in makers if type(new) is BuiltinFunctionType)(cls, parts)
+    if (table := table_of(item)) is not None:  # of a class below: both have the same attributes
+        object.__setattr__(made, "__dict__", table)
+    return made

@@ -545,8 +545,7 @@ class Reach(Found):
             self._holder(item)
         elif issubclass(cls, tuple):  # its own way through it may do anything (`platform.uname()`)
             self._look(tuple.__iter__(item))
-            if table is None:
-                self._wholes.append(item)
+            self._wholes.append(item)
         elif issubclass(cls, frozenset):
             self._look(frozenset.__iter__(item))
         if identity(cls) not in self._types:
