@@ -191,9 +191,8 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     roots = [module, *example.given, torch, nn.functional]  # which some of them patch
     try:
         with guarded(roots, heard=False, called=COPYING) as guard:
-            guard.keep_others(
-                tensors_of(module)
-            )  # a counter that traces does not see what is listened to
+            # A counter that traces does not see what is listened to.
+            guard.keep_others(tensors_of(module))
             count, apart, spent = _both(counter, module, example)
     except Exception as error:  # noqa: BLE001  (another tool may raise anything)
         return Reading(name, _version(name), unit, error=first_line(error),

@@ -201,3 +201,10 @@ def test_what_is_counted_while_dynamo_compiles(options: Any) -> None:
     with suppress(opgraph.TraceError):  # TorchInductor compiles nothing that writes to a global
         opgraph.profile(Anneals(), X, **options)
     assert (COUNT.item(), COUNT._version) == (0, version)
+
+
+def test_copies_for_that_take_no_more_than_they_may() -> None:
+    limit = 1e-9
+    assert opgraph.profile(Plain(), X, tracer="dynamo", memory_limit=limit).totals.flops
+    with pytest.raises(opgraph.TraceError, match="--memory-limit"):
+        opgraph.profile(Setting(), X, memory_limit=limit)

@@ -376,14 +376,18 @@ class Guard:
     @contextmanager
     def listening(self, made_here: Callable[[Tensor], bool] = _none) -> Iterator[None]:
         """Within, the guard itself hears what is written: where nothing is recorded."""
-        with _Gifts(self, made_here), self.preparing(made_here):
+        with _Gifts(self, made_here), _Writes(self, made_here), self.running():
             yield
 
     @contextmanager
     def preparing(self, made_here: Callable[[Tensor], bool] = _none) -> Iterator[None]:
-        """The same where opgraph has the memory of tensors in hand, and the model's code may run, too."""
-        with _Writes(self, made_here), self.running():
-            yield
+        """The same where opgraph has the memory of tensors in hand, and the model's code may run, too.
+        Raises `TraceError` where copies take more than they may."""
+        try:
+            with _Writes(self, made_here), self.running():
+                yield
+        except Stopped as error:
+            raise TraceError(str(error)) from error
 
     def is_new(self, tensor: Tensor) -> bool:
         """Whether nothing that was found before the run is in the memory of a tensor."""
@@ -474,11 +478,12 @@ class Guard:
                 self.keep(look.tensor)
 
     def keep_counts(self) -> None:
-        """Copy the memory of all that was found and is small, by which something may be counted where
-        nobody hears: what runs of the model's code while it is compiled."""
+        """Copy the memory of all that was found and is small, as far as copies may take it, by which
+        something may be counted where nobody hears: what runs of the model's code while it is compiled."""
         for look in self._first.tensors:
             storage = None if is_away(look.tensor) else storage_of(look.tensor)
-            if storage is not None and storage.nbytes() <= _COUNTS:
+            size = inf if storage is None else storage.nbytes()
+            if size <= _COUNTS and self.taken + size <= self.limit:
                 self.keep(look.tensor)
 
     def _of_classes(
