@@ -1,5 +1,5 @@
 """What is given to a model is asked what it is, and taken apart, before anything runs: where code of
-somebody's own does that (how pytree takes a class apart, a property), objects are brought back."""
+somebody's own does that (how pytree takes a class apart, a property), that is guarded as a run is."""
 
 from __future__ import annotations
 
